@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * uring: one io_uring, one thread.
+ *
+ * user_data is the operation's address with the class in its low four bits; operations are therefore 16-byte aligned,
+ * which malloc, pools and static storage of max-aligned types give.
+ */
+#include "base/uring.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/clock.h"
+
+#define CLASS_MASK 0xfULL
+_Static_assert(URING_CLASS_COUNT <= CLASS_MASK, "classes fit the low bits of user_data");
+
+static int uring_open_flags(struct uring *uring, const struct uring_options *options, uint32_t flags)
+{
+    struct io_uring_params params;
+    memset(&params, 0, sizeof(params));
+    params.flags = flags | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP;
+    params.cq_entries = options->cq_entries;
+    int rc = io_uring_queue_init_params(options->sq_entries, &uring->ring, &params);
+    if (rc == 0) {
+        uring->setup_flags = params.flags;
+    }
+    return rc;
+}
+
+static int uring_open_refused(int rc, struct err *err)
+{
+    if (rc == -ENOMEM) {
+        return err_set(err, rc, "io_uring: not enough memory for the ring; free memory or lower workers");
+    }
+    if (rc == -EPERM) {
+        return err_set(err, rc, "io_uring is not permitted here; set sysctl kernel.io_uring_disabled=0 and, in a "
+                                "container, allow io_uring_setup in the seccomp profile");
+    }
+    if (rc == -ENOSYS) {
+        return err_set(err, rc, "this kernel has no io_uring; Linux 6.1 or later is needed");
+    }
+    return err_set(err, rc, "io_uring_setup: %s; Linux 6.1 or later is needed", err_text(rc));
+}
+
+/* The table sizes are fixed here because resizing a live table would disturb I/O in flight. */
+static int uring_open_tables(struct uring *uring, const struct uring_options *options, struct err *err)
+{
+    CHECK(options->files_max <= sizeof(uring->files_used) * 8);
+    if (options->buffers_max > 0) {
+        int rc = io_uring_register_buffers_sparse(&uring->ring, options->buffers_max);
+        if (rc < 0) {
+            return err_set(err, rc, "io_uring: registering a table of %u buffers: %s", options->buffers_max,
+                           err_text(rc));
+        }
+    }
+    if (options->files_max > 0) {
+        int rc = io_uring_register_files_sparse(&uring->ring, options->files_max);
+        if (rc < 0) {
+            return err_set(err, rc, "io_uring: registering a table of %u files: %s; raise RLIMIT_NOFILE",
+                           options->files_max, err_text(rc));
+        }
+    }
+    uring->buffers_max = options->buffers_max;
+    uring->files_max = options->files_max;
+    return 0;
+}
+
+int uring_open(struct uring *uring, const struct uring_options *options, struct err *err)
+{
+    CHECK(bytes_is_power_of_two(options->sq_entries));
+    CHECK(bytes_is_power_of_two(options->cq_entries));
+    memset(uring, 0, sizeof(*uring));
+    uint32_t must = (options->want_cqe32 ? IORING_SETUP_CQE32 : 0U) |
+                    (options->want_sqe128 ? IORING_SETUP_SQE128 : 0U) | (options->want_iopoll ? IORING_SETUP_IOPOLL : 0U);
+    const uint32_t optional[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0};
+    int rc = -EINVAL;
+    for (size_t i = 0; i < ARRAY_COUNT(optional) && rc == -EINVAL; i++) {
+        rc = uring_open_flags(uring, options, must | optional[i]);
+    }
+    if (rc < 0) {
+        return uring_open_refused(rc, err);
+    }
+    rc = uring_open_tables(uring, options, err);
+    if (rc < 0) {
+        io_uring_queue_exit(&uring->ring);
+    }
+    return rc;
+}
+
+void uring_close(struct uring *uring)
+{
+    io_uring_queue_exit(&uring->ring);
+    memset(uring, 0, sizeof(*uring));
+}
+
+void uring_handler_set(struct uring *uring, enum uring_class class, uring_handler_fn fn, void *ctx)
+{
+    uring->handlers[class].fn = fn;
+    uring->handlers[class].ctx = ctx;
+}
+
+struct io_uring_sqe *uring_sqe(struct uring *uring)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
+    /* One submit empties the queue unless the kernel refuses for want of CQ room (-EBUSY) or memory (-EAGAIN); then
+     * flushing overflowed completions makes room. The bound turns a stuck kernel into a crash with a line number. */
+    for (int attempt = 0; sqe == NULL && attempt < 1000; attempt++) {
+        int rc = uring_submit(uring);
+        CHECK(rc == 0 || rc == -EBUSY || rc == -EAGAIN || rc == -EINTR);
+        if (rc != 0) {
+            io_uring_get_events(&uring->ring);
+        }
+        sqe = io_uring_get_sqe(&uring->ring);
+    }
+    CHECK(sqe != NULL);
+    return sqe;
+}
+
+void uring_sqe_bind(struct io_uring_sqe *sqe, enum uring_class class, void *op)
+{
+    CHECK(((uintptr_t)op & CLASS_MASK) == 0);
+    sqe->user_data = (uint64_t)(uintptr_t)op | (uint64_t)class;
+}
+
+int uring_submit(struct uring *uring)
+{
+    int rc = io_uring_submit(&uring->ring);
+    if (rc < 0) {
+        return rc;
+    }
+    uring->submitted += (uint32_t)rc;
+    return 0;
+}
+
+int uring_submit_and_wait(struct uring *uring, uint64_t timeout_ns)
+{
+    struct io_uring_cqe *cqe = NULL;
+    struct __kernel_timespec ts = {.tv_sec = (long long)(timeout_ns / NS_PER_S),
+                                   .tv_nsec = (long long)(timeout_ns % NS_PER_S)};
+    int rc;
+    if (timeout_ns == 0) {
+        rc = io_uring_submit_and_get_events(&uring->ring);
+    } else {
+        rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, timeout_ns == TIME_NEVER ? NULL : &ts, NULL);
+    }
+    if (rc >= 0) {
+        uring->submitted += (uint32_t)rc;
+        return 0;
+    }
+    return rc == -ETIME || rc == -EINTR || rc == -EBUSY || rc == -EAGAIN ? 0 : rc;
+}
+
+static void uring_dispatch(struct uring *uring, struct io_uring_cqe *cqe)
+{
+    enum uring_class class = (enum uring_class)(cqe->user_data & CLASS_MASK);
+    void *op = (void *)(uintptr_t)(cqe->user_data & ~CLASS_MASK);
+    CHECK(class < URING_CLASS_COUNT);
+    if (uring->filter != NULL) {
+        uring->filter(uring->filter_ctx, class, op, &cqe->res);
+    }
+    if (class != URING_CLASS_NONE) {
+        CHECK(uring->handlers[class].fn != NULL);
+        uring->handlers[class].fn(uring->handlers[class].ctx, op, cqe);
+    }
+}
+
+uint32_t uring_reap(struct uring *uring, uint32_t max)
+{
+    uint32_t count = 0;
+    struct io_uring_cqe *cqe;
+    while (count < max && io_uring_peek_cqe(&uring->ring, &cqe) == 0 && cqe != NULL) {
+        uring_dispatch(uring, cqe);
+        io_uring_cqe_seen(&uring->ring, cqe);
+        count++;
+    }
+    if (io_uring_cq_has_overflow(&uring->ring)) {
+        uring->cq_overflows++;
+    }
+    uring->completed += count;
+    return count;
+}
+
+static int uring_memlock_refused(uint64_t len, struct err *err)
+{
+    struct rlimit limit = {0, 0};
+    char need[BYTES_SIZE_TEXT_MAX];
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    return err_set(err, -ENOMEM,
+                   "io_uring: registering %s of memory was refused: RLIMIT_MEMLOCK is %llu bytes (soft), %llu (hard); "
+                   "raise it (ulimit -l, systemd LimitMEMLOCK=) or give the process CAP_IPC_LOCK",
+                   bytes_format_size(len, need), (unsigned long long)limit.rlim_cur,
+                   (unsigned long long)limit.rlim_max);
+}
+
+int uring_buffer_register(struct uring *uring, uint32_t index, void *addr, uint64_t len, struct err *err)
+{
+    CHECK(index < uring->buffers_max);
+    struct iovec iov = {.iov_base = addr, .iov_len = len};
+    int rc = io_uring_register_buffers_update_tag(&uring->ring, index, &iov, NULL, 1);
+    if (rc == 1) {
+        return 0;
+    }
+    if (rc == -ENOMEM) {
+        return uring_memlock_refused(len, err);
+    }
+    rc = rc >= 0 ? -EIO : rc;
+    return err_set(err, rc, "io_uring: registering buffer %u: %s", index, err_text(rc));
+}
+
+int uring_file_register(struct uring *uring, int fd)
+{
+    for (uint32_t slot = 0; slot < uring->files_max; slot++) {
+        uint64_t bit = 1ULL << (slot % 64);
+        if ((uring->files_used[slot / 64] & bit) != 0) {
+            continue;
+        }
+        int rc = io_uring_register_files_update(&uring->ring, slot, &fd, 1);
+        if (rc != 1) {
+            return rc < 0 ? rc : -EIO;
+        }
+        uring->files_used[slot / 64] |= bit;
+        return (int)slot;
+    }
+    return -ENOSPC;
+}
+
+void uring_file_unregister(struct uring *uring, int slot)
+{
+    CHECK(slot >= 0 && (uint32_t)slot < uring->files_max);
+    int none = -1;
+    int rc = io_uring_register_files_update(&uring->ring, (unsigned)slot, &none, 1);
+    CHECK(rc == 1);
+    uring->files_used[slot / 64] &= ~(1ULL << (slot % 64));
+}
