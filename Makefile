@@ -91,30 +91,128 @@ deps:
 $(D)/stamp-%: $(DEPS_FILES)
 	@deploy/deps/setup $*
 
-# ---- test programs -------------------------------------------------------------------------------------------------------
+# ---- tests -------------------------------------------------------------------------------------------------------------
+# A lane is a folder of tests/. Lanes of C programs are found by test_*.c, lanes of scripts by run-*; tests/README.md says which
+# kind to choose. Each lane closes with "N passed, N failed, N skipped"; "make test" adds them up.
 
 LANES_C  := unit contract tcp sim
+LANES_SH := e2e root
+TEST_LANES := $(LANES_C) fuzz $(LANES_SH)
+RESULTS := $(O)/results
+LANE     = tests/lib/lane
+# What scripts start. A sanitizer build points them at its own binary.
+export PENSTOCK := $(abspath $(O)/penstock)
+
 progs_of  = $(patsubst %.c,$(O)/%,$(wildcard tests/$(1)/test_*.c))
 # What is not test_*.c in a lane's folder, and all of tests/lib, is linked into each of its programs.
 helpers_of = $(patsubst %.c,$(O)/%.o,$(filter-out tests/$(1)/test_%,$(wildcard tests/$(1)/*.c)) $(wildcard tests/lib/*.c))
 TEST_PROGS := $(foreach l,$(LANES_C),$(call progs_of,$(l)))
+CRITERION  ?= -lcriterion
 
-define lane_rule
-$(O)/tests/$(1)/test_%: $(O)/tests/$(1)/test_%.o $(call helpers_of,$(1)) $(LIBS) | $(D)/stamp-test
+define c_lane
+$(call progs_of,$(1)): %: %.o $(call helpers_of,$(1)) $(LIBS) | $(D)/stamp-test
 	$$(call say,LINK,$$@)
-	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $$(LINK) -lcriterion $$(LDLIBS_ALL)
-endef
-$(foreach l,$(LANES_C),$(eval $(call lane_rule,$(l))))
-.SECONDARY: $(patsubst $(O)/%,$(O)/%.o,$(TEST_PROGS))
-
-RESULTS := $(O)/results
-LANE     = tests/lib/lane
-.PHONY: $(LANES_C:%=test-%)
-define lane_target
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $$(LINK) $$(CRITERION) $$(LDLIBS_ALL)
+.PHONY: test-$(1)
 test-$(1): build $(call progs_of,$(1))
 	@$(LANE) $(1) --jobs $(JOBS) --results $(RESULTS) $(call progs_of,$(1))
 endef
-$(foreach l,$(LANES_C),$(eval $(call lane_target,$(l))))
+$(foreach l,$(LANES_C),$(eval $(call c_lane,$(l))))
+
+.PHONY: test-e2e test-root
+# Clients are installed if that is possible; a script whose client is missing says so and skips.
+test-e2e: build | $(D)/stamp-test
+	@[ -z "$(wildcard tests/e2e/run-*)" ] || deploy/deps/setup e2e || echo "some clients could not be installed"
+	@$(LANE) e2e --results $(RESULTS) $(wildcard tests/e2e/run-*)
+
+test-root: build | $(D)/stamp-test
+	@if [ "$$(id -u)" = 0 ]; then $(LANE) root --results $(RESULTS) $(wildcard tests/root/run-*); \
+	 else $(LANE) root --results $(RESULTS) --skip 'host: not root (run: sudo make test-root)'; fi
+
+.PHONY: test
+test:
+	@rm -rf $(RESULTS); status=0; \
+	for lane in $(TEST_LANES); do $(MAKE) --no-print-directory test-$$lane || status=1; done; \
+	tests/lib/total $(RESULTS) $(TEST_LANES) || status=1; exit $$status
+
+# ---- fuzzing -----------------------------------------------------------------------------------------------------------
+# Each tests/fuzz/fuzz_X.c is built twice: with a plain main that replays tests/fuzz/corpus/X (lane "fuzz", any compiler), and
+# with libFuzzer (fuzz-smoke, clang).
+
+FUZZ_NAMES := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_REPLAY := $(FUZZ_NAMES:%=$(O)/tests/fuzz/fuzz_%)
+FUZZ_SECONDS ?= 20
+
+$(FUZZ_REPLAY): $(O)/tests/fuzz/fuzz_%: $(O)/tests/fuzz/fuzz_%.o $(O)/tests/fuzz/replay.o $(LIBS) | $(D)/stamp-build
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(LINK) $(LDLIBS_ALL)
+
+.PHONY: test-fuzz fuzz-smoke
+test-fuzz: build $(FUZZ_REPLAY)
+	@$(LANE) fuzz --jobs $(JOBS) --results $(RESULTS) --replay tests/fuzz/corpus $(FUZZ_REPLAY)
+
+FUZZ_O   := build/fuzz
+FUZZ_SAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fsanitize=fuzzer-no-link
+fuzz-smoke: | $(D)/stamp-build $(D)/stamp-fuzz
+	@$(MAKE) --no-print-directory O=$(FUZZ_O) CC=$(CLANG) SAN='$(FUZZ_SAN)' OPT='-O1 -g' fuzz-programs
+	@tests/fuzz/smoke $(FUZZ_O) $(FUZZ_SECONDS) $(FUZZ_NAMES)
+
+FUZZ_LIVE := $(FUZZ_NAMES:%=$(O)/tests/fuzz/live_%)
+.PHONY: fuzz-programs
+fuzz-programs: $(FUZZ_LIVE)
+$(FUZZ_LIVE): $(O)/tests/fuzz/live_%: $(O)/tests/fuzz/fuzz_%.o $(LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(LINK) $(LDLIBS_ALL)
+
+# ---- sanitizers ----------------------------------------------------------------------------------------------------------
+# The same lanes, built apart. Criterion cannot start under the thread sanitizer (its arena falls into the shadow memory), so that
+# build takes the small stand-in of tests/shim.
+
+SAN_LANES ?= $(LANES_C) fuzz
+SAN_asan  := -fsanitize=address -fno-sanitize-recover=all
+SAN_ubsan := -fsanitize=undefined -fno-sanitize-recover=all
+SAN_tsan  := -fsanitize=thread
+SAN_EXTRA_tsan := CPPFLAGS=-Itests/shim CRITERION=
+
+.PHONY: check-asan check-ubsan check-tsan
+check-asan check-ubsan check-tsan: check-%:
+	@rm -rf build/$*/results; status=0; \
+	for lane in $(SAN_LANES); do \
+		$(MAKE) --no-print-directory O=build/$* SAN='$(SAN_$*)' OPT='-O1 -g' $(SAN_EXTRA_$*) test-$$lane || status=1; done; \
+	tests/lib/total build/$*/results $(SAN_LANES) || status=1; exit $$status
+
+# ---- lint ------------------------------------------------------------------------------------------------------------------
+# Each check is an executable tests/lint/check-*; a new one is found by its name.
+
+C_SOURCES := $(sort $(foreach f,$(FOLDERS) tests/unit tests/contract tests/tcp tests/sim tests/fuzz tests/lib tests/bench,\
+               $(wildcard $(f)/*.c $(f)/*.h)))
+export LINT_CPPFLAGS = $(CPPFLAGS_ALL)
+export LINT_CFLAGS = -std=gnu11 $(WARN)
+export LINT_OUT = $(O)
+.PHONY: lint format
+lint: build | $(D)/stamp-lint
+	@$(LANE) lint --jobs $(JOBS) --results $(RESULTS) --status-only $(wildcard tests/lint/check-*)
+
+format: | $(D)/stamp-lint
+	@[ -z "$(C_SOURCES)" ] || clang-format -i $(C_SOURCES)
+
+# ---- running and installing ----------------------------------------------------------------------------------------------
+
+.PHONY: run install bench
+run: build
+	@deploy/run-demo $(O)/penstock
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/penstock
+	install -m 755 $(O)/penstock $(DESTDIR)$(PREFIX)/bin/penstock
+	for f in $(wildcard conf/examples/*.yaml conf/REFERENCE.md); do install -m 644 $$f $(DESTDIR)$(PREFIX)/share/penstock/; done
+	if [ -f deploy/systemd/penstock.service ]; then \
+		install -d $(DESTDIR)$(PREFIX)/lib/systemd/system; \
+		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/penstock.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/penstock.service; fi
+
+bench: build | $(D)/stamp-test
+	@deploy/deps/setup bench
+	@for script in $(wildcard tests/bench/run-*); do $$script || exit 1; done
 
 # ---- cleaning and help -------------------------------------------------------------------------------------------------
 
@@ -128,9 +226,24 @@ distclean:
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
 
-## deps         install what building and testing needs (root or sudo), unpack the newer libraries under build/deps
-## build        build/penstock and the archives (the default)
-## test-unit    the unit tests alone
-## clean        remove what was built, keep the dependencies
+## deps          install what building and testing needs (root or sudo), unpack the newer libraries under build/deps
+## build         build/penstock and the archives (the default)
+## run           build, format a file-backed store under ./run if there is none, start a node on 127.0.0.1:9000
+## install       into $(DESTDIR)$(PREFIX)
+## test          every lane this host can run; skips print their reason
+## test-LANE     one lane: unit contract tcp sim fuzz e2e root
+## check-asan    the C lanes under the address sanitizer (also check-ubsan, check-tsan)
+## fuzz-smoke    each fuzz target for FUZZ_SECONDS (20) with libFuzzer
+## lint          format, analysis, layers, lengths and the other mechanical checks
+## format        apply the format
+## bench         measure against nginx, fio and iperf3 (CSV under build/bench)
+## clean         remove what was built, keep the dependencies (distclean: those too)
+## Variables:    O=build (output folder)  CC=gcc  V=1 (show commands)  JOBS=n (tests at once)
 
--include $(shell find $(O) -name '*.d' -not -path '$(D)/*' 2>/dev/null)
+# ---- dependency files, fragments -----------------------------------------------------------------------------------------
+
+ALL_OBJS := $(foreach f,$(FOLDERS),$(call objs_of,$(f))) $(O)/server/main.o $(TEST_PROGS:%=%.o) \
+            $(foreach l,$(LANES_C),$(call helpers_of,$(l))) $(FUZZ_REPLAY:%=%.o) $(O)/tests/fuzz/replay.o
+.SECONDARY: $(ALL_OBJS)
+-include $(sort $(ALL_OBJS:.o=.d))
+-include $(sort $(wildcard tests/*/*.mk kernel/*.mk))
