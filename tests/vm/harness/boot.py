@@ -29,7 +29,10 @@ class Report:
         self.skips = []
 
     def add(self, case, verdict, text):
-        word = {"pass": "ok  ", "fail": "FAIL", "skip": "skip"}[verdict]
+        # A skip for a reason that CI could have set up away is a failure there; "host: ..." is none of them.
+        if verdict == "skip" and os.environ.get("CI") == "true" and ": host: " not in f": {text}":
+            verdict, text = "fail", "skipped in CI: " + text
+        word = {"pass": "ok  ", "fail": "FAIL", "skip": "SKIP"}[verdict]
         print(f"  {word} {case}: {text}", flush=True)
         if verdict == "pass":
             self.passed += 1

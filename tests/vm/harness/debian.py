@@ -40,20 +40,9 @@ def versions():
 
 
 def install_missing():
-    """Installs the host packages whose files are absent; does nothing the second time."""
-    missing = [name for name, probe in read_table("packages") if not os.path.exists(probe)]
-    if not missing:
-        return
-    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing]
-    if os.geteuid() != 0:
-        if not shutil.which("sudo"):
-            raise SetupError("not root and no sudo; install by hand: " + " ".join(missing))
-        command = ["sudo", "-n", *command]
-    print("vm: installing " + " ".join(missing), flush=True)
-    done = subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        raise SetupError("cannot install " + " ".join(missing) + ":\n" + done.stdout[-2000:])
+    """Installs the host packages of the vm group that are missing; does nothing the second time."""
+    if subprocess.run([HERE.parent.parent / "deploy" / "deps" / "setup", "vm"]).returncode:
+        raise SetupError("the packages of group vm in deploy/deps/versions could not be installed")
 
 
 class Apt:

@@ -13,17 +13,18 @@ import re
 import shutil
 import stat
 import subprocess
+import tempfile
 
 from .debian import HERE, SetupError, cache_root
 
 # Programs every guest has.  The path in the guest is the path on the host.
-TOOLS = ["/usr/bin/python3", "/usr/bin/curl", "/bin/ip", "/sbin/tc", "/sbin/ethtool",
+TOOLS = ["/bin/dash", "/bin/bash", "/usr/bin/python3", "/usr/bin/curl", "/bin/ip", "/sbin/tc", "/sbin/ethtool",
          "/sbin/mkfs.ext4", "/sbin/e2fsck", "/sbin/mkfs.xfs"]
 # Parts of the Python library that no test client needs; they are half of its size.
 PYTHON_SKIP = {"test", "idlelib", "tkinter", "ensurepip", "lib2to3", "pydoc_data", "turtledemo",
                "distutils", "site-packages", "dist-packages"}
 DIRECTORIES = ["proc", "sys", "dev", "run", "tmp", "root", "out", "mnt", "etc", "var", "home",
-               "usr", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "vm", "vm/cases", "vm/prog",
+               "usr", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "vm", "vm/applets", "vm/cases", "vm/prog",
                "vm/modules"]
 
 
@@ -113,17 +114,26 @@ def _python_library():
 
 
 def _add_python(archive):
+    """Adds the standard library as compiled files without sources.
+
+    The guest's clock and file times would make Python compile each import again, which is slow
+    under emulation; a compiled file without its source is taken as it is.
+    """
     root = _python_library()
-    for folder, names, files in os.walk(root):
-        names[:] = sorted(set(names) - PYTHON_SKIP)
-        for name in sorted(files):
-            path = pathlib.Path(folder, name)
-            if re.search(r"\.opt-[12]\.pyc$|\.a$", name) or not path.exists():
+    with tempfile.TemporaryDirectory() as folder:
+        copy = pathlib.Path(folder, "library")
+        shutil.copytree(root, copy, ignore=lambda _, names: PYTHON_SKIP | {"__pycache__"} & set(names),
+                        symlinks=False, ignore_dangling_symlinks=True)
+        subprocess.run(["/usr/bin/python3", "-m", "compileall", "-q", "-b", "-s", str(copy), "-p", str(root),
+                        str(copy)], check=True, stdout=subprocess.DEVNULL)
+        for path in sorted(copy.rglob("*")):
+            if path.suffix in (".py", ".a") or path.is_dir():
                 continue
-            if name.endswith(".so"):
-                add_program(archive, path)
+            target = root / path.relative_to(copy)
+            if path.suffix == ".so":
+                add_program(archive, path, merged(str(target)))
             else:
-                archive.file(path)
+                archive.file(path, merged(str(target)))
 
 
 def _write_base(path):
@@ -135,6 +145,10 @@ def _write_base(path):
             archive.link(name, "usr/" + name)
         archive.device("dev/console", 5, 1)
         archive.file("/bin/busybox")
+        # Applets live at the end of PATH, so that a real tool wins.  busybox's own shell would prefer its
+        # applets whatever PATH says, so the guest has the host's shell.
+        archive.link("usr/bin/sh", "dash")
+        archive.link("usr/bin/env", "busybox")
         for tool in TOOLS:
             add_program(archive, tool)
         _add_python(archive)
@@ -150,7 +164,7 @@ def base_archive():
     key = hashlib.sha256(pathlib.Path(__file__).read_bytes())
     for tool in ["/bin/busybox", *TOOLS]:
         if not os.path.exists(tool):
-            raise SetupError(f"{tool} is missing; see tests/vm/packages")
+            raise SetupError(f"{tool} is missing; add its package to group vm of deploy/deps/versions")
         state = os.stat(tool)
         key.update(f"{tool} {state.st_size} {state.st_mtime_ns}\n".encode())
     folder = cache_root() / "base"
@@ -217,7 +231,6 @@ def _add_guest(archive):
     for path in sorted((HERE / "guest").iterdir()):
         if path.name != "init":
             archive.file(path, "vm/" + path.name)
-    archive.file(HERE / "replay", "vm/replay")
 
 
 def write_initramfs(path, modules, cases, binaries, settings):

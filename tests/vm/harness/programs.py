@@ -15,15 +15,15 @@ class BuildError(Exception):
     """A guest program does not compile; the text is the compiler's."""
 
 
-def _make_flags(build):
-    """Include and library folders of the unpacked dependencies."""
-    flags = []
-    deps = build / "deps"
-    for folder in sorted(deps.glob("**/usr/include")) if deps.exists() else []:
-        flags += ["-I", str(folder), "-I", str(folder / "x86_64-linux-gnu")]
-    for folder in sorted(deps.glob("**/usr/lib/x86_64-linux-gnu")) if deps.exists() else []:
-        flags += ["-L", str(folder)]
-    return flags
+def _flags(build_folder):
+    """Kernel headers first: liburing's own header wants newer ones than an old release has."""
+    deps = build_folder / "deps"
+    if not (deps / "liburing").exists():
+        raise BuildError(f"{deps}/liburing is missing (make deps)")
+    headers = [deps / "liburing/usr/include", deps / "kernel-headers/usr/include",
+               deps / "kernel-headers/usr/include/x86_64-linux-gnu"]
+    return [word for folder in headers for word in ("-isystem", str(folder))] + \
+        ["-L", str(deps / "liburing/usr/lib/x86_64-linux-gnu")]
 
 
 def build(name, build_folder):
@@ -36,7 +36,7 @@ def build(name, build_folder):
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
     link = re.findall(r"vm-link: *(.*)", source.read_text())
-    command = ["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-static", *_make_flags(build_folder),
+    command = ["cc", "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-static", *_flags(build_folder),
                "-o", str(program), str(source), *" ".join(link).replace("*/", "").split()]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
