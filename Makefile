@@ -19,7 +19,8 @@ CLANG   ?= clang
 PREFIX  ?= /usr/local
 DESTDIR ?=
 JOBS    ?= $(shell nproc)
-MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null || gcc -print-multiarch 2>/dev/null)
+# Not asked of the compiler: on a bare machine it is not there yet when this line is read.
+MULTIARCH := $(shell uname -m)-linux-gnu
 VERSION   ?= $(shell cat VERSION 2>/dev/null || echo 0.1.0)
 
 # ---- flags ---------------------------------------------------------------------------------------------------------
