@@ -20,38 +20,41 @@
 #include "server/s3_checksum.h"
 #include "server/s3_error.h"
 
-#define AUTH_CHUNKED_LINE_MAX 512u    // a size line with its signature, or one trailer line
-#define AUTH_CHUNKED_TRAILERS_MAX 8u  // trailer lines
-#define AUTH_CHUNKED_SIZE_MIN 8192u   // chunks but the last must not be smaller when they are signed, as S3 demands
+#define AUTH_CHUNKED_LINE_MAX     512u // a size line with its signature, or one trailer line
+#define AUTH_CHUNKED_TRAILERS_MAX 8u   // trailer lines
+#define AUTH_CHUNKED_SIZE_MIN                                                                                \
+    8192u // chunks but the last must not be smaller when they are signed, as S3 demands
 
 enum auth_chunked_status {
-	AUTH_CHUNKED_MORE, // the whole input is consumed
-	AUTH_CHUNKED_RUN,  // a payload run; call again behind it
-	AUTH_CHUNKED_DONE, // complete and every signature was good; any further input byte is an error of the client
-	AUTH_CHUNKED_BAD,  // `error` is the S3 error
+    AUTH_CHUNKED_MORE, // the whole input is consumed
+    AUTH_CHUNKED_RUN,  // a payload run; call again behind it
+    AUTH_CHUNKED_DONE, // complete and every signature was good; any further input byte is an error of the client
+    AUTH_CHUNKED_BAD, // `error` is the S3 error
 };
 
 struct auth_chunked {
-	// Results.
-	enum s3_error error;
-	uint64_t payload_bytes;               // handed out so far
-	struct s3_checksum_expected trailer; // after DONE: the checksum from the trailer; kind NONE when none came
+    // Results.
+    enum s3_error error;
+    uint64_t payload_bytes; // handed out so far
+    struct s3_checksum_expected
+        trailer; // after DONE: the checksum from the trailer; kind NONE when none came
 
-	// Private to auth_chunked.c.
-	struct auth_payload_info info;
-	struct auth_sigv4_context context;
-	struct s3_checksum hash; // SHA-256 of the current chunk
-	bool is_verified;        // false: signatures are parsed but not checked (anonymous listener)
-	bool has_trailer_signature;
-	bool had_short_chunk;
-	uint8_t state;
-	uint32_t line_len;
-	uint32_t trailer_count;
-	uint32_t trailer_text_len;
-	uint64_t remaining;
-	char signature[64]; // the current chunk's, as received
-	char line[AUTH_CHUNKED_LINE_MAX];
-	char trailer_text[AUTH_CHUNKED_LINE_MAX]; // canonical "name:value\n" of the trailers, for the trailer signature
+    // Private to auth_chunked.c.
+    struct auth_payload_info info;
+    struct auth_sigv4_context context;
+    struct s3_checksum hash; // SHA-256 of the current chunk
+    bool is_verified;        // false: signatures are parsed but not checked (anonymous listener)
+    bool has_trailer_signature;
+    bool had_short_chunk;
+    uint8_t state;
+    uint32_t line_len;
+    uint32_t trailer_count;
+    uint32_t trailer_text_len;
+    uint64_t remaining;
+    char signature[64]; // the current chunk's, as received
+    char line[AUTH_CHUNKED_LINE_MAX];
+    char trailer_text
+        [AUTH_CHUNKED_LINE_MAX]; // canonical "name:value\n" of the trailers, for the trailer signature
 };
 
 // context may be NULL: then chunk signatures are not verified (only where the listener authenticates nobody). info must

@@ -29,25 +29,27 @@
 #include "server/s3_target.h"
 #include "server/text.h"
 
-#define AUTH_KEYS_MAX 4096u
-#define AUTH_RULES_MAX 64u // per key
+#define AUTH_KEYS_MAX      4096u
+#define AUTH_RULES_MAX     64u // per key
 #define AUTH_KEYS_FILE_MAX (1u << 20)
 
 struct auth_keys; // opaque
 struct auth_key;  // opaque; borrowed from its store
 
 struct auth_keys_error {
-	uint32_t line; // 0 when it is about the file itself
-	char message[160]; // never contains a secret
+    uint32_t line;     // 0 when it is about the file itself
+    char message[160]; // never contains a secret
 };
 
 // Parses text (which is copied). generation is any number that differs from the previous store's.
 // 0, -EINVAL with *error filled, or -ENOMEM.
-int auth_keys_parse(struct auth_keys **keys, struct text text, uint64_t generation, struct auth_keys_error *error);
+int auth_keys_parse(struct auth_keys **keys, struct text text, uint64_t generation,
+                    struct auth_keys_error *error);
 
 // Reads and parses a file after checking owner and permissions on the open descriptor. Besides the above: -errno of
 // open, fstat or read; -EPERM for the wrong owner or mode; -EFBIG.
-int auth_keys_load(struct auth_keys **keys, const char *path, uint64_t generation, struct auth_keys_error *error);
+int auth_keys_load(struct auth_keys **keys, const char *path, uint64_t generation,
+                   struct auth_keys_error *error);
 void auth_keys_free(struct auth_keys *keys);
 
 size_t auth_keys_count(const struct auth_keys *keys);
@@ -62,7 +64,8 @@ struct text auth_key_secret(const struct auth_key *key);
 // "b/2024-" may list with prefix "2024-05" but not with "" ); absent for operations on the bucket itself, which need a
 // rule that covers the whole bucket. ListBuckets passes an absent bucket and is allowed for any key with a LIST right;
 // filter its result with auth_key_may_see_bucket().
-bool auth_key_may(const struct auth_key *key, enum s3_permission permission, struct text bucket, struct text key_or_prefix);
+bool auth_key_may(const struct auth_key *key, enum s3_permission permission, struct text bucket,
+                  struct text key_or_prefix);
 bool auth_key_may_see_bucket(const struct auth_key *key, struct text bucket);
 
 #endif

@@ -24,64 +24,66 @@
 #include "server/s3_target.h"
 #include "server/text.h"
 
-#define AUTH_ACCESS_KEY_MAX 128u
-#define AUTH_SECRET_MAX 128u
-#define AUTH_REGION_MAX 64u
-#define AUTH_SKEW_DEFAULT_S 900
-#define AUTH_EXPIRES_MAX_S 604800u
+#define AUTH_ACCESS_KEY_MAX     128u
+#define AUTH_SECRET_MAX         128u
+#define AUTH_REGION_MAX         64u
+#define AUTH_SKEW_DEFAULT_S     900
+#define AUTH_EXPIRES_MAX_S      604800u
 #define AUTH_SIGNED_HEADERS_MAX 64u
 
 enum auth_scheme {
-	AUTH_SCHEME_NONE, // no credentials in the request: anonymous
-	AUTH_SCHEME_HEADER,
-	AUTH_SCHEME_QUERY,
+    AUTH_SCHEME_NONE, // no credentials in the request: anonymous
+    AUTH_SCHEME_HEADER,
+    AUTH_SCHEME_QUERY,
 };
 
 // How the body is protected, from x-amz-content-sha256.
 enum auth_payload {
-	AUTH_PAYLOAD_UNSIGNED,        // UNSIGNED-PAYLOAD, or nothing said in an anonymous or presigned request
-	AUTH_PAYLOAD_SHA256,          // hex digest of the whole body: verify against `sha256`
-	AUTH_PAYLOAD_SIGNED_CHUNKS,   // STREAMING-AWS4-HMAC-SHA256-PAYLOAD
-	AUTH_PAYLOAD_SIGNED_TRAILER,  // STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER
-	AUTH_PAYLOAD_UNSIGNED_TRAILER, // STREAMING-UNSIGNED-PAYLOAD-TRAILER
+    AUTH_PAYLOAD_UNSIGNED,         // UNSIGNED-PAYLOAD, or nothing said in an anonymous or presigned request
+    AUTH_PAYLOAD_SHA256,           // hex digest of the whole body: verify against `sha256`
+    AUTH_PAYLOAD_SIGNED_CHUNKS,    // STREAMING-AWS4-HMAC-SHA256-PAYLOAD
+    AUTH_PAYLOAD_SIGNED_TRAILER,   // STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER
+    AUTH_PAYLOAD_UNSIGNED_TRAILER, // STREAMING-UNSIGNED-PAYLOAD-TRAILER
 };
 
 static inline bool auth_payload_is_streaming(enum auth_payload payload)
 {
-	return payload >= AUTH_PAYLOAD_SIGNED_CHUNKS;
+    return payload >= AUTH_PAYLOAD_SIGNED_CHUNKS;
 }
 
 // What the head says about its body.
 struct auth_payload_info {
-	enum auth_payload payload;
-	uint8_t sha256[32];            // for AUTH_PAYLOAD_SHA256
-	uint64_t decoded_length;       // x-amz-decoded-content-length; streaming forms only
-	enum s3_checksum_kind trailer; // announced checksum trailer, NONE without
+    enum auth_payload payload;
+    uint8_t sha256[32];            // for AUTH_PAYLOAD_SHA256
+    uint64_t decoded_length;       // x-amz-decoded-content-length; streaming forms only
+    enum s3_checksum_kind trailer; // announced checksum trailer, NONE without
 };
 
 // Reads x-amz-content-sha256, Content-Encoding, x-amz-decoded-content-length and x-amz-trailer. Needed for anonymous
 // requests, too: a STREAMING body is framed whoever sends it. Errors: CONTENT_SHA256_INVALID (also for aws-chunked
 // without a STREAMING value), MISSING_DECODED_LENGTH, INVALID_CHECKSUM (unknown trailer), NOT_IMPLEMENTED (ECDSA forms).
-enum s3_error auth_payload_read(struct auth_payload_info *info, const struct http_head *head, const char *buffer);
+enum s3_error auth_payload_read(struct auth_payload_info *info, const struct http_head *head,
+                                const char *buffer);
 
 // Content-Encoding with the aws-chunked token taken out: what to store. Returns the length written to out (size >= the
 // header's length, CHECKed); 0 when nothing is left.
 size_t auth_content_encoding_strip(struct text value, char *out, size_t size);
 
 struct auth_sigv4 {
-	enum auth_scheme scheme;
-	struct text access_key;
-	struct text scope;     // "20130524/us-east-1/s3/aws4_request"
-	struct text scope_date; // its first part
-	struct text region;
-	struct text signed_headers;
-	struct text signature; // 64 hex digits
-	struct text timestamp; // "20130524T000000Z", normalised into timestamp_text when it came from a Date header
-	int64_t time_s;
-	uint32_t expires_s; // presigned only
-	char timestamp_text[HTTP_DATE_BASIC_SIZE];
-	char scope_text[AUTH_REGION_MAX + 40];
-	char access_key_text[AUTH_ACCESS_KEY_MAX];
+    enum auth_scheme scheme;
+    struct text access_key;
+    struct text scope;      // "20130524/us-east-1/s3/aws4_request"
+    struct text scope_date; // its first part
+    struct text region;
+    struct text signed_headers;
+    struct text signature; // 64 hex digits
+    struct text
+        timestamp; // "20130524T000000Z", normalised into timestamp_text when it came from a Date header
+    int64_t time_s;
+    uint32_t expires_s; // presigned only
+    char timestamp_text[HTTP_DATE_BASIC_SIZE];
+    char scope_text[AUTH_REGION_MAX + 40];
+    char access_key_text[AUTH_ACCESS_KEY_MAX];
 };
 
 // Finds and parses credentials. S3_OK with scheme NONE when there are none. target supplies the decoded parameters of a
@@ -98,45 +100,45 @@ void auth_sigv4_signing_key(struct text secret, struct text date, struct text re
 // generation comes from the key store: when it moves, every entry is stale.
 #define AUTH_CACHE_ENTRIES 64u
 struct auth_sigv4_cache {
-	uint64_t generation;
-	uint64_t hits;
-	uint64_t misses;
-	struct auth_sigv4_cache_entry {
-		uint8_t id[32]; // SHA-256 over access key, date and region
-		uint8_t key[32];
-		uint64_t used; // 0: free
-	} entries[AUTH_CACHE_ENTRIES];
-	uint64_t turn;
+    uint64_t generation;
+    uint64_t hits;
+    uint64_t misses;
+    struct auth_sigv4_cache_entry {
+        uint8_t id[32]; // SHA-256 over access key, date and region
+        uint8_t key[32];
+        uint64_t used; // 0: free
+    } entries[AUTH_CACHE_ENTRIES];
+    uint64_t turn;
 };
 void auth_sigv4_cache_begin(struct auth_sigv4_cache *cache);
 // As auth_sigv4_signing_key(), from the cache when it is there.
-void auth_sigv4_cache_key(struct auth_sigv4_cache *cache, uint64_t generation, struct text access_key, struct text secret,
-                          struct text date, struct text region, uint8_t key[32]);
+void auth_sigv4_cache_key(struct auth_sigv4_cache *cache, uint64_t generation, struct text access_key,
+                          struct text secret, struct text date, struct text region, uint8_t key[32]);
 // Wipes all keys.
 void auth_sigv4_cache_end(struct auth_sigv4_cache *cache);
 
 // What chunk signatures continue from (auth_chunked.h). A plain value: copy it freely, wipe it after use.
 struct auth_sigv4_context {
-	uint8_t signing_key[32];
-	char seed_signature[64]; // lower-case hex, no NUL
-	char timestamp[16];
-	char scope[AUTH_REGION_MAX + 40];
-	uint32_t scope_len;
+    uint8_t signing_key[32];
+    char seed_signature[64]; // lower-case hex, no NUL
+    char timestamp[16];
+    char scope[AUTH_REGION_MAX + 40];
+    uint32_t scope_len;
 };
 
 struct auth_sigv4_check {
-	int64_t now_s;
-	uint32_t skew_s; // AUTH_SKEW_DEFAULT_S
-	const uint8_t *signing_key;
-	// Set on HEADERS_NOT_SIGNED: the first unsigned header, for the HeadersNotSigned element. Borrowed from buffer.
-	struct text unsigned_header;
+    int64_t now_s;
+    uint32_t skew_s; // AUTH_SKEW_DEFAULT_S
+    const uint8_t *signing_key;
+    // Set on HEADERS_NOT_SIGNED: the first unsigned header, for the HeadersNotSigned element. Borrowed from buffer.
+    struct text unsigned_header;
 };
 
 // Verifies. payload is what auth_payload_read() found. *context is set on success. Errors: SIGNATURE_MISMATCH,
 // REQUEST_TIME_SKEWED, REQUEST_EXPIRED, HEADERS_NOT_SIGNED, AUTH_HEADER_MALFORMED, CONTENT_SHA256_MISSING (header
 // authentication, a body, and no x-amz-content-sha256).
-enum s3_error auth_sigv4_verify(const struct auth_sigv4 *auth, const struct http_head *head, const char *buffer,
-                                const struct s3_target *target, struct auth_sigv4_check *check,
-                                struct auth_sigv4_context *context);
+enum s3_error auth_sigv4_verify(const struct auth_sigv4 *auth, const struct http_head *head,
+                                const char *buffer, const struct s3_target *target,
+                                struct auth_sigv4_check *check, struct auth_sigv4_context *context);
 
 #endif

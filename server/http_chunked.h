@@ -22,30 +22,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HTTP_CHUNKED_LINE_MAX 1024u        // one size line, extensions included
+#define HTTP_CHUNKED_LINE_MAX       1024u  // one size line, extensions included
 #define HTTP_CHUNKED_EXTENSIONS_MAX 16384u // extension bytes over the whole body
-#define HTTP_CHUNKED_TRAILER_MAX 8192u     // all trailer lines together
+#define HTTP_CHUNKED_TRAILER_MAX    8192u  // all trailer lines together
 
 enum http_chunked_status {
-	HTTP_CHUNKED_MORE, // the whole input is consumed and the body goes on
-	HTTP_CHUNKED_RUN,  // a run was found; call again with what follows it (even if that is nothing)
-	HTTP_CHUNKED_DONE, // the body has ended; bytes behind skip belong to the next request
-	HTTP_CHUNKED_BAD,  // broken framing: 400, then close; nothing of the upload may become visible
+    HTTP_CHUNKED_MORE, // the whole input is consumed and the body goes on
+    HTTP_CHUNKED_RUN,  // a run was found; call again with what follows it (even if that is nothing)
+    HTTP_CHUNKED_DONE, // the body has ended; bytes behind skip belong to the next request
+    HTTP_CHUNKED_BAD,  // broken framing: 400, then close; nothing of the upload may become visible
 };
 
 struct http_chunked_span {
-	size_t skip; // framing bytes at the front of the input
-	size_t run;  // payload bytes right behind them; 0 unless status is HTTP_CHUNKED_RUN
+    size_t skip; // framing bytes at the front of the input
+    size_t run;  // payload bytes right behind them; 0 unless status is HTTP_CHUNKED_RUN
 };
 
 struct http_chunked {
-	uint64_t remaining;     // payload bytes left in the current chunk
-	uint64_t payload_bytes; // payload bytes handed out so far
-	uint32_t line_len;
-	uint32_t extension_bytes;
-	uint32_t trailer_bytes;
-	uint8_t state;
-	uint8_t digits;
+    uint64_t remaining;     // payload bytes left in the current chunk
+    uint64_t payload_bytes; // payload bytes handed out so far
+    uint32_t line_len;
+    uint32_t extension_bytes;
+    uint32_t trailer_bytes;
+    uint8_t state;
+    uint8_t digits;
 };
 
 void http_chunked_begin(struct http_chunked *chunked);

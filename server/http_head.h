@@ -25,74 +25,74 @@
 #include "server/text.h"
 
 #define HTTP_HEAD_LIMIT_DEFAULT 16384u
-#define HTTP_HEAD_LIMIT_MIN 1024u
-#define HTTP_HEAD_LIMIT_MAX 65535u // offsets are 16 bits wide
-#define HTTP_HEAD_HEADERS_MAX 128u
+#define HTTP_HEAD_LIMIT_MIN     1024u
+#define HTTP_HEAD_LIMIT_MAX     65535u // offsets are 16 bits wide
+#define HTTP_HEAD_HEADERS_MAX   128u
 
 enum http_method {
-	HTTP_METHOD_OTHER = 0, // known to HTTP but to nobody here (PATCH, PROPFIND, ...)
-	HTTP_METHOD_GET,
-	HTTP_METHOD_HEAD,
-	HTTP_METHOD_PUT,
-	HTTP_METHOD_POST,
-	HTTP_METHOD_DELETE,
-	HTTP_METHOD_OPTIONS,
+    HTTP_METHOD_OTHER = 0, // known to HTTP but to nobody here (PATCH, PROPFIND, ...)
+    HTTP_METHOD_GET,
+    HTTP_METHOD_HEAD,
+    HTTP_METHOD_PUT,
+    HTTP_METHOD_POST,
+    HTTP_METHOD_DELETE,
+    HTTP_METHOD_OPTIONS,
 };
 
 enum http_head_status {
-	HTTP_HEAD_NEED_MORE, // call again with more bytes
-	HTTP_HEAD_DONE,      // all fields are valid
-	HTTP_HEAD_BAD,       // `error` says why; answer it, then close
+    HTTP_HEAD_NEED_MORE, // call again with more bytes
+    HTTP_HEAD_DONE,      // all fields are valid
+    HTTP_HEAD_BAD,       // `error` says why; answer it, then close
 };
 
 // Why a head was refused; http_head_error_status() gives the HTTP status for each.
 enum http_head_error {
-	HTTP_HEAD_ERROR_NONE = 0,
-	HTTP_HEAD_ERROR_SYNTAX,           // 400 request line, header syntax, obs-fold, NUL, bare CR or LF
-	HTTP_HEAD_ERROR_FRAMING,          // 400 Content-Length with Transfer-Encoding, two lengths, bad length
-	HTTP_HEAD_ERROR_HOST,             // 400 HTTP/1.1 without exactly one Host
-	HTTP_HEAD_ERROR_TOO_LARGE,        // 400 as S3 has it (RequestHeaderSectionTooLarge); 431 in plain HTTP
-	HTTP_HEAD_ERROR_TOO_MANY_HEADERS, // likewise
-	HTTP_HEAD_ERROR_EXPECTATION,      // 417 an expectation other than 100-continue
-	HTTP_HEAD_ERROR_ENCODING,         // 501 a transfer coding other than chunked
-	HTTP_HEAD_ERROR_VERSION,          // 505 neither HTTP/1.0 nor HTTP/1.1
-	HTTP_HEAD_ERROR_COUNT,
+    HTTP_HEAD_ERROR_NONE = 0,
+    HTTP_HEAD_ERROR_SYNTAX,           // 400 request line, header syntax, obs-fold, NUL, bare CR or LF
+    HTTP_HEAD_ERROR_FRAMING,          // 400 Content-Length with Transfer-Encoding, two lengths, bad length
+    HTTP_HEAD_ERROR_HOST,             // 400 HTTP/1.1 without exactly one Host
+    HTTP_HEAD_ERROR_TOO_LARGE,        // 400 as S3 has it (RequestHeaderSectionTooLarge); 431 in plain HTTP
+    HTTP_HEAD_ERROR_TOO_MANY_HEADERS, // likewise
+    HTTP_HEAD_ERROR_EXPECTATION,      // 417 an expectation other than 100-continue
+    HTTP_HEAD_ERROR_ENCODING,         // 501 a transfer coding other than chunked
+    HTTP_HEAD_ERROR_VERSION,          // 505 neither HTTP/1.0 nor HTTP/1.1
+    HTTP_HEAD_ERROR_COUNT,
 };
 
 struct http_head_span {
-	uint16_t offset;
-	uint16_t len;
+    uint16_t offset;
+    uint16_t len;
 };
 
 struct http_head_field {
-	struct http_head_span name;
-	struct http_head_span value; // without white space around it
+    struct http_head_span name;
+    struct http_head_span value; // without white space around it
 };
 
 struct http_head {
-	// Results, valid after HTTP_HEAD_DONE (and, as far as they were seen, after HTTP_HEAD_BAD, for the log).
-	enum http_head_error error;
-	enum http_method method;
-	struct http_head_span method_text;
-	struct http_head_span target; // raw request-target, exactly as received
-	uint32_t head_size;           // the body begins at buffer + head_size
-	uint64_t content_length;      // 0 when there is none
-	bool has_content_length;
-	bool is_chunked;     // Transfer-Encoding: chunked; then has_content_length is false
-	bool expects_100;    // false on HTTP/1.0, where Expect must be ignored (RFC 9110 section 10.1.1)
-	bool keep_alive;     // what the client asks for, defaults per version applied
-	uint8_t version_minor; // 0 or 1
-	uint16_t header_count;
-	struct http_head_field headers[HTTP_HEAD_HEADERS_MAX];
+    // Results, valid after HTTP_HEAD_DONE (after HTTP_HEAD_BAD: error, and what was seen of the rest, for the log only).
+    enum http_head_error error;
+    enum http_method method;
+    struct http_head_span method_text;
+    struct http_head_span target; // raw request-target, exactly as received
+    uint32_t head_size;           // the body begins at buffer + head_size
+    uint64_t content_length;      // 0 when there is none
+    bool has_content_length;
+    bool is_chunked;       // Transfer-Encoding: chunked; then has_content_length is false
+    bool expects_100;      // false on HTTP/1.0, where Expect must be ignored (RFC 9110 section 10.1.1)
+    bool keep_alive;       // what the client asks for, defaults per version applied
+    uint8_t version_minor; // 0 or 1
+    uint16_t header_count;
+    struct http_head_field headers[HTTP_HEAD_HEADERS_MAX];
 
-	// Private to http_head.c.
-	const char *base; // the buffer of the call in progress, NULL between calls
-	uint32_t limit;
-	uint32_t parsed;
-	enum http_head_status status;
-	bool in_value;
-	bool is_complete;
-	llhttp_t parser;
+    // Private to http_head.c.
+    const char *base; // the buffer of the call in progress, NULL between calls
+    uint32_t limit;
+    uint32_t parsed;
+    enum http_head_status status;
+    bool in_value;
+    bool is_complete;
+    llhttp_t parser;
 };
 
 // Prepares for the next head of a connection. limit is the largest accepted head in bytes, request line and final empty
@@ -112,7 +112,7 @@ const char *http_head_error_text(enum http_head_error error);
 // The bytes of a span; borrowed from buffer.
 static inline struct text http_head_text(const char *buffer, struct http_head_span span)
 {
-	return text_of(buffer + span.offset, span.len);
+    return text_of(buffer + span.offset, span.len);
 }
 
 // The value of the first header with this name (any case), or an absent text. Linear in the header count.
@@ -122,6 +122,7 @@ struct text http_head_find(const struct http_head *head, const char *buffer, con
 unsigned http_head_count(const struct http_head *head, const char *buffer, const char *name);
 
 // True when a comma-separated list header (all its lines) holds the token, in any case.
-bool http_head_has_token(const struct http_head *head, const char *buffer, const char *name, const char *token);
+bool http_head_has_token(const struct http_head *head, const char *buffer, const char *name,
+                         const char *token);
 
 #endif

@@ -15,14 +15,14 @@
 #include "server/text.h"
 
 enum http_range_result {
-	HTTP_RANGE_WHOLE,         // 200 with everything
-	HTTP_RANGE_PART,          // 206 with *range
-	HTTP_RANGE_UNSATISFIABLE, // 416 InvalidRange, with http_range_format_unsatisfied()
+    HTTP_RANGE_WHOLE,         // 200 with everything
+    HTTP_RANGE_PART,          // 206 with *range
+    HTTP_RANGE_UNSATISFIABLE, // 416 InvalidRange, with http_range_format_unsatisfied()
 };
 
 struct http_range {
-	uint64_t first;
-	uint64_t len; // at least 1
+    uint64_t first;
+    uint64_t len; // at least 1
 };
 
 // value may be absent. object_size is the size of what is being ranged over. *range is set for WHOLE (0, object_size)

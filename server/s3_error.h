@@ -14,11 +14,11 @@
 #include "server/text.h"
 
 enum s3_error {
-	S3_OK = 0,
+    S3_OK = 0,
 #define S3_ERROR(symbol, code, status, message) S3_ERR_##symbol,
 #include "server/s3_error.def"
 #undef S3_ERROR
-	S3_ERROR_COUNT,
+    S3_ERROR_COUNT,
 };
 
 // CHECKs that error is in (S3_OK, S3_ERROR_COUNT).
@@ -31,19 +31,19 @@ enum s3_error s3_error_from_head(enum http_head_error error);
 
 // Additional elements, e.g. {"BucketName", bucket} or {"HeadersNotSigned", names}; absent texts are left out.
 struct s3_error_extra {
-	const char *tag;
-	struct text value;
+    const char *tag;
+    struct text value;
 };
 
 #define S3_ERROR_EXTRA_MAX 4
 
 struct s3_error_body {
-	enum s3_error error;
-	const char *message; // NULL for the table's message
-	struct text resource; // what was asked for, e.g. "/bucket/key", decoded or raw; cut when it is very long
-	struct text request_id;
-	struct text host_id;
-	struct s3_error_extra extra[S3_ERROR_EXTRA_MAX];
+    enum s3_error error;
+    const char *message;  // NULL for the table's message
+    struct text resource; // what was asked for, e.g. "/bucket/key", decoded or raw; cut when it is very long
+    struct text request_id;
+    struct text host_id;
+    struct s3_error_extra extra[S3_ERROR_EXTRA_MAX];
 };
 
 // Always enough for the body of any error, so that an answer never has to be dropped for space: texts are cut at

@@ -24,17 +24,17 @@
 // Where a page starts. Everything up to and including `after` is skipped; with after_is_prefix everything that starts
 // with `after` is skipped, too (the last thing on the page before was that common prefix).
 struct s3_list_params {
-	bool is_v2;
-	bool encode_url;      // encoding-type=url was asked for
-	bool fetch_owner;     // V2 only; V1 always has the owner
-	uint32_t max_keys;    // 0..1000
-	struct text prefix;   // empty when absent
-	struct text delimiter; // empty when absent
-	struct text start_after; // V2 start-after or V1 marker, as sent; absent when not sent
-	struct text token;       // V2 continuation-token, as sent; absent when not sent
-	struct text after;       // the effective start; absent at the beginning
-	bool after_is_prefix;
-	char token_key[S3_KEY_MAX]; // storage behind `after` when it came from a token
+    bool is_v2;
+    bool encode_url;         // encoding-type=url was asked for
+    bool fetch_owner;        // V2 only; V1 always has the owner
+    uint32_t max_keys;       // 0..1000
+    struct text prefix;      // empty when absent
+    struct text delimiter;   // empty when absent
+    struct text start_after; // V2 start-after or V1 marker, as sent; absent when not sent
+    struct text token;       // V2 continuation-token, as sent; absent when not sent
+    struct text after;       // the effective start; absent at the beginning
+    bool after_is_prefix;
+    char token_key[S3_KEY_MAX]; // storage behind `after` when it came from a token
 };
 
 // Reads the query of ListObjects (V1), ListObjectsV2 or, for its common part, ListObjectVersions (key-marker).

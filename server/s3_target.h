@@ -22,63 +22,63 @@
 #include "server/s3_error.h"
 #include "server/text.h"
 
-#define S3_KEY_MAX 1024u
-#define S3_BUCKET_MIN 3u
-#define S3_BUCKET_MAX 63u
-#define S3_PARAMS_MAX 64u
-#define S3_UPLOAD_ID_MAX 128u
+#define S3_KEY_MAX         1024u
+#define S3_BUCKET_MIN      3u
+#define S3_BUCKET_MAX      63u
+#define S3_PARAMS_MAX      64u
+#define S3_UPLOAD_ID_MAX   128u
 #define S3_PART_NUMBER_MAX 10000u
 
 enum s3_permission {
-	S3_PERMISSION_READ = 1,
-	S3_PERMISSION_WRITE = 2,
-	S3_PERMISSION_LIST = 4,
-	S3_PERMISSION_DELETE = 8,
+    S3_PERMISSION_READ = 1,
+    S3_PERMISSION_WRITE = 2,
+    S3_PERMISSION_LIST = 4,
+    S3_PERMISSION_DELETE = 8,
 };
 
 enum s3_op {
 #define S3_OP(symbol, name, permission) S3_OP_##symbol,
 #include "server/s3_op.def"
 #undef S3_OP
-	S3_OP_COUNT,
+    S3_OP_COUNT,
 };
 
 const char *s3_op_name(enum s3_op op);
 enum s3_permission s3_op_permission(enum s3_op op);
 
 enum s3_scope {
-	S3_SCOPE_SERVICE,
-	S3_SCOPE_BUCKET,
-	S3_SCOPE_OBJECT,
+    S3_SCOPE_SERVICE,
+    S3_SCOPE_BUCKET,
+    S3_SCOPE_OBJECT,
 };
 
 struct s3_param {
-	struct text name;  // decoded
-	struct text value; // decoded; absent when there was no '=', empty when nothing followed it
+    struct text name;  // decoded
+    struct text value; // decoded; absent when there was no '=', empty when nothing followed it
 };
 
 struct s3_target_input {
-	enum http_method method;
-	struct text target;         // raw request-target
-	struct text host;           // Host header, port included; may be absent
-	const struct text *domains; // lower-case base domains for virtual-host style, e.g. "s3.example.org"
-	size_t domain_count;
-	bool has_copy_source; // x-amz-copy-source is present
+    enum http_method method;
+    struct text target;         // raw request-target
+    struct text host;           // Host header, port included; may be absent
+    const struct text *domains; // lower-case base domains for virtual-host style, e.g. "s3.example.org"
+    size_t domain_count;
+    bool has_copy_source; // x-amz-copy-source is present
 };
 
 struct s3_target {
-	enum s3_op op;
-	enum s3_scope scope;
-	bool is_virtual_host;
-	struct text bucket; // absent in service scope; a valid bucket name otherwise
-	struct text key;    // decoded bytes; absent outside object scope
-	struct text subresource; // e.g. "acl"; absent when there is none
-	struct text path;        // raw path as received (absolute-form stripped), for signatures
-	struct text query;       // raw query without '?'; absent when there is none
-	struct text host;        // authority that applies: from absolute-form, else the Host header
-	uint32_t part_number;    // 1..10000 when partNumber was given, else 0
-	size_t param_count;
-	struct s3_param params[S3_PARAMS_MAX];
+    enum s3_op op;
+    enum s3_scope scope;
+    bool is_virtual_host;
+    struct text bucket;      // absent in service scope; a valid bucket name otherwise
+    struct text key;         // decoded bytes; absent outside object scope
+    struct text subresource; // e.g. "acl"; absent when there is none
+    struct text path;        // raw path as received (absolute-form stripped), for signatures
+    struct text query;       // raw query without '?'; absent when there is none
+    struct text host;        // authority that applies: from absolute-form, else the Host header
+    uint32_t part_number;    // 1..10000 when partNumber was given, else 0
+    size_t param_count;
+    struct s3_param params[S3_PARAMS_MAX];
 };
 
 // Parses. scratch must hold at least input->target.len bytes (CHECKed): decoded keys and parameters live there; bucket,
@@ -99,8 +99,8 @@ bool s3_target_has_param(const struct s3_target *target, const char *name);
 // x-amz-copy-source: "[/]bucket/key[?versionId=null]", percent-decoded. scratch as above. Only the null version exists
 // here; another version id gives NOT_FOUND_VERSION.
 struct s3_copy_source {
-	struct text bucket;
-	struct text key;
+    struct text bucket;
+    struct text key;
 };
 enum s3_error s3_target_parse_copy_source(struct s3_copy_source *source, struct text value, char *scratch,
                                           size_t scratch_size);

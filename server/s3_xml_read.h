@@ -18,66 +18,66 @@
 #include "server/s3_error.h"
 #include "server/s3_target.h"
 
-#define S3_XML_READ_SIZE_MAX (8u << 20) // 10,000 parts with two checksums each, generously spaced
-#define S3_XML_READ_DEPTH_MAX 16u
-#define S3_XML_READ_TEXT_MAX (S3_KEY_MAX + 64u)
+#define S3_XML_READ_SIZE_MAX   (8u << 20) // 10,000 parts with two checksums each, generously spaced
+#define S3_XML_READ_DEPTH_MAX  16u
+#define S3_XML_READ_TEXT_MAX   (S3_KEY_MAX + 64u)
 #define S3_XML_READ_DELETE_MAX 1000u
-#define S3_XML_ETAG_MAX 128u
+#define S3_XML_ETAG_MAX        128u
 
 enum s3_xml_document {
-	S3_XML_DOCUMENT_COMPLETE, // CompleteMultipartUpload
-	S3_XML_DOCUMENT_DELETE,   // Delete
-	S3_XML_DOCUMENT_CREATE,   // CreateBucketConfiguration
-	S3_XML_DOCUMENT_VERSIONING, // VersioningConfiguration
+    S3_XML_DOCUMENT_COMPLETE,   // CompleteMultipartUpload
+    S3_XML_DOCUMENT_DELETE,     // Delete
+    S3_XML_DOCUMENT_CREATE,     // CreateBucketConfiguration
+    S3_XML_DOCUMENT_VERSIONING, // VersioningConfiguration
 };
 
 // One <Part>. Texts are borrowed until the callback returns.
 struct s3_xml_read_part {
-	uint32_t number;  // 1..10000
-	struct text etag; // surrounding quotes and white space removed; never empty
-	enum s3_checksum_kind checksum_kind; // NONE when the part carries none
-	struct text checksum;                // base64
+    uint32_t number;                     // 1..10000
+    struct text etag;                    // surrounding quotes and white space removed; never empty
+    enum s3_checksum_kind checksum_kind; // NONE when the part carries none
+    struct text checksum;                // base64
 };
 
 // One <Object> of a Delete.
 struct s3_xml_read_object {
-	struct text key;        // 1..1024 bytes
-	struct text version_id; // absent when not sent
+    struct text key;        // 1..1024 bytes
+    struct text version_id; // absent when not sent
 };
 
 // Called in document order. S3_OK to go on; anything else ends the reading and is what feed() returns.
 struct s3_xml_read_handler {
-	enum s3_error (*part)(void *context, const struct s3_xml_read_part *part);
-	enum s3_error (*object)(void *context, const struct s3_xml_read_object *object);
-	void *context;
+    enum s3_error (*part)(void *context, const struct s3_xml_read_part *part);
+    enum s3_error (*object)(void *context, const struct s3_xml_read_object *object);
+    void *context;
 };
 
 struct s3_xml_reader {
-	// Results, final after s3_xml_read_finish() returned S3_OK.
-	uint32_t item_count;  // parts or objects
-	bool is_quiet;        // Delete
-	char location[64];    // LocationConstraint, NUL-terminated, empty when absent
-	char status[16];      // VersioningConfiguration Status, likewise
+    // Results, final after s3_xml_read_finish() returned S3_OK.
+    uint32_t item_count; // parts or objects
+    bool is_quiet;       // Delete
+    char location[64];   // LocationConstraint, NUL-terminated, empty when absent
+    char status[16];     // VersioningConfiguration Status, likewise
 
-	// Private to s3_xml_read.c.
-	void *parser;
-	enum s3_xml_document document;
-	struct s3_xml_read_handler handler;
-	enum s3_error error;
-	uint64_t bytes;
-	uint32_t depth;
-	uint32_t skip_depth;
-	uint8_t element;
-	uint32_t text_len;
-	bool has_number, has_etag, has_key, has_version;
-	uint32_t number;
-	uint32_t etag_len, key_len, version_len, checksum_len;
-	enum s3_checksum_kind checksum_kind;
-	char text[S3_XML_READ_TEXT_MAX];
-	char etag[S3_XML_ETAG_MAX];
-	char key[S3_KEY_MAX];
-	char version[S3_UPLOAD_ID_MAX];
-	char checksum[S3_CHECKSUM_BASE64_MAX + 8];
+    // Private to s3_xml_read.c.
+    void *parser;
+    enum s3_xml_document document;
+    struct s3_xml_read_handler handler;
+    enum s3_error error;
+    uint64_t bytes;
+    uint32_t depth;
+    uint32_t skip_depth;
+    uint8_t element;
+    uint32_t text_len;
+    bool has_number, has_etag, has_key, has_version;
+    uint32_t number;
+    uint32_t etag_len, key_len, version_len, checksum_len;
+    enum s3_checksum_kind checksum_kind;
+    char text[S3_XML_READ_TEXT_MAX];
+    char etag[S3_XML_ETAG_MAX];
+    char key[S3_KEY_MAX];
+    char version[S3_UPLOAD_ID_MAX];
+    char checksum[S3_CHECKSUM_BASE64_MAX + 8];
 };
 
 // 0 or -ENOMEM; afterwards the caller owes one s3_xml_read_close(), whatever happens in between.

@@ -20,26 +20,26 @@
 #include "server/text.h"
 
 struct xml_out {
-	char *at;
-	size_t size;
-	size_t len;
-	bool is_full;
+    char *at;
+    size_t size;
+    size_t len;
+    bool is_full;
 };
 
 static inline void xml_out_begin(struct xml_out *out, char *buffer, size_t size)
 {
-	*out = (struct xml_out){ .at = buffer, .size = size };
+    *out = (struct xml_out){ .at = buffer, .size = size };
 }
 
 static inline size_t xml_out_mark(const struct xml_out *out)
 {
-	return out->len;
+    return out->len;
 }
 
 static inline void xml_out_rewind(struct xml_out *out, size_t mark)
 {
-	out->len = mark;
-	out->is_full = false;
+    out->len = mark;
+    out->is_full = false;
 }
 
 void xml_out_raw(struct xml_out *out, const char *string);

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// HTTP request heads over llhttp; the contract is in http_head.h.
+//
+// llhttp splits the bytes into method, target and header pieces. It is stopped at the end of the head (it never sees the
+// body), and what the pieces mean together (length, coding, expectation, persistence) is decided here in
+// http_head_judge(), because llhttp is more lenient than a server behind proxies may be.
+
+#include "server/http_head.h"
+
+#include "base/check.h"
+
+_Static_assert(HTTP_HEAD_LIMIT_MAX <= UINT16_MAX, "spans hold 16-bit offsets");
+_Static_assert(HTTP_HEAD_LIMIT_DEFAULT >= HTTP_HEAD_LIMIT_MIN, "the default must be allowed");
+
+// Any non-zero callback result stops llhttp; `error` already says why.
+#define STOP (-1)
+
+static const struct {
+    int status;
+    const char *text;
+} error_table[HTTP_HEAD_ERROR_COUNT] = {
+    [HTTP_HEAD_ERROR_NONE] = { 200, "no error" },
+    [HTTP_HEAD_ERROR_SYNTAX] = { 400, "the request head is not valid HTTP" },
+    [HTTP_HEAD_ERROR_FRAMING] = { 400, "the length of the request body is stated wrongly or more than once" },
+    [HTTP_HEAD_ERROR_HOST] = { 400, "exactly one Host header is needed" },
+    [HTTP_HEAD_ERROR_TOO_LARGE] = { 431, "the request head is too large" },
+    [HTTP_HEAD_ERROR_TOO_MANY_HEADERS] = { 431, "the request has too many headers" },
+    [HTTP_HEAD_ERROR_EXPECTATION] = { 417, "only the expectation 100-continue is supported" },
+    [HTTP_HEAD_ERROR_ENCODING] = { 501, "only the transfer coding chunked is supported" },
+    [HTTP_HEAD_ERROR_VERSION] = { 505, "only HTTP/1.0 and HTTP/1.1 are supported" },
+};
+
+int http_head_error_status(enum http_head_error error)
+{
+    CHECK(error < HTTP_HEAD_ERROR_COUNT);
+    return error_table[error].status;
+}
+
+const char *http_head_error_text(enum http_head_error error)
+{
+    CHECK(error < HTTP_HEAD_ERROR_COUNT);
+    return error_table[error].text;
+}
+
+// --- pieces from llhttp
+
+static struct http_head *head_of(llhttp_t *parser)
+{
+    return parser->data;
+}
+
+static int head_stop(struct http_head *head, enum http_head_error error)
+{
+    head->error = error;
+    return STOP;
+}
+
+// Appends a piece to a span. llhttp cuts spans where the input was cut; a piece that does not continue the span comes from
+// a folded header line (obs-fold), which RFC 9112 section 5.2 tells a server to refuse or rewrite.
+static int span_append(struct http_head *head, struct http_head_span *span, const char *at, size_t len)
+{
+    size_t offset = (size_t)(at - head->base);
+
+    CHECK(offset + len <= HTTP_HEAD_LIMIT_MAX);
+    if (span->len == 0) {
+        span->offset = (uint16_t)offset;
+    } else if ((size_t)span->offset + span->len != offset) {
+        return head_stop(head, HTTP_HEAD_ERROR_SYNTAX);
+    }
+    span->len = (uint16_t)(span->len + len);
+    return 0;
+}
+
+static int on_method(llhttp_t *parser, const char *at, size_t len)
+{
+    return span_append(head_of(parser), &head_of(parser)->method_text, at, len);
+}
+
+static int on_target(llhttp_t *parser, const char *at, size_t len)
+{
+    return span_append(head_of(parser), &head_of(parser)->target, at, len);
+}
+
+static int on_name(llhttp_t *parser, const char *at, size_t len)
+{
+    struct http_head *head = head_of(parser);
+
+    if (head->header_count == 0 || head->in_value) {
+        if (head->header_count == HTTP_HEAD_HEADERS_MAX) {
+            return head_stop(head, HTTP_HEAD_ERROR_TOO_MANY_HEADERS);
+        }
+        head->headers[head->header_count] = (struct http_head_field){ 0 };
+        head->header_count++;
+        head->in_value = false;
+    }
+    return span_append(head, &head->headers[head->header_count - 1].name, at, len);
+}
+
+static int on_name_complete(llhttp_t *parser)
+{
+    head_of(parser)->in_value = true;
+    return 0;
+}
+
+static int on_value(llhttp_t *parser, const char *at, size_t len)
+{
+    struct http_head *head = head_of(parser);
+
+    CHECK(head->header_count > 0);
+    return span_append(head, &head->headers[head->header_count - 1].value, at, len);
+}
+
+static int on_headers_complete(llhttp_t *parser)
+{
+    head_of(parser)->is_complete = true;
+    return HPE_PAUSED;
+}
+
+static const llhttp_settings_t settings = {
+    .on_method = on_method,
+    .on_url = on_target,
+    .on_header_field = on_name,
+    .on_header_field_complete = on_name_complete,
+    .on_header_value = on_value,
+    .on_headers_complete = on_headers_complete,
+};
+
+// --- public
+
+void http_head_begin(struct http_head *head, uint32_t limit)
+{
+    CHECK(limit >= HTTP_HEAD_LIMIT_MIN);
+    CHECK(limit <= HTTP_HEAD_LIMIT_MAX);
+    // The header array is left as it is: header_count says how much of it is valid.
+    memset(head, 0, offsetof(struct http_head, headers));
+    head->base = NULL;
+    head->limit = limit;
+    head->parsed = 0;
+    head->status = HTTP_HEAD_NEED_MORE;
+    head->in_value = false;
+    head->is_complete = false;
+    llhttp_init(&head->parser, HTTP_REQUEST, &settings);
+    head->parser.data = head;
+}
+
+static bool version_is_ours(const llhttp_t *parser)
+{
+    return parser->http_major == 1 && parser->http_minor <= 1;
+}
+
+static enum http_head_error error_of_llhttp(const llhttp_t *parser, llhttp_errno_t result)
+{
+    switch (result) {
+    case HPE_INVALID_VERSION:
+        // llhttp reports a bad line end behind a good version this way, too.
+        return version_is_ours(parser) ? HTTP_HEAD_ERROR_SYNTAX : HTTP_HEAD_ERROR_VERSION;
+    case HPE_UNEXPECTED_CONTENT_LENGTH:
+    case HPE_INVALID_CONTENT_LENGTH:
+    case HPE_INVALID_TRANSFER_ENCODING:
+        return HTTP_HEAD_ERROR_FRAMING;
+    default:
+        return HTTP_HEAD_ERROR_SYNTAX;
+    }
+}
+
+static void trim_values(struct http_head *head, const char *buffer)
+{
+    for (unsigned i = 0; i < head->header_count; i++) {
+        struct http_head_span *value = &head->headers[i].value;
+        struct text text = text_trim(http_head_text(buffer, *value));
+
+        value->offset = (uint16_t)(text.at - buffer);
+        value->len = (uint16_t)text.len;
+    }
+}
+
+static enum http_method method_of(uint8_t method)
+{
+    switch (method) {
+    case HTTP_GET:
+        return HTTP_METHOD_GET;
+    case HTTP_HEAD:
+        return HTTP_METHOD_HEAD;
+    case HTTP_PUT:
+        return HTTP_METHOD_PUT;
+    case HTTP_POST:
+        return HTTP_METHOD_POST;
+    case HTTP_DELETE:
+        return HTTP_METHOD_DELETE;
+    case HTTP_OPTIONS:
+        return HTTP_METHOD_OPTIONS;
+    default:
+        return HTTP_METHOD_OTHER;
+    }
+}
+
+// Body framing, RFC 9112 section 6.3. Where the RFC allows repair (equal duplicate lengths, Content-Length beside
+// Transfer-Encoding) the request is refused: repairing is what makes two servers disagree.
+static enum http_head_error judge_framing(struct http_head *head, const char *buffer)
+{
+    struct text length = http_head_find(head, buffer, "content-length");
+    struct text coding = http_head_find(head, buffer, "transfer-encoding");
+    unsigned lengths = http_head_count(head, buffer, "content-length");
+    unsigned codings = http_head_count(head, buffer, "transfer-encoding");
+
+    if (lengths > 1 || codings > 1 || (lengths > 0 && codings > 0)) {
+        return HTTP_HEAD_ERROR_FRAMING;
+    }
+    if (lengths == 1) {
+        if (!text_parse_u64(length, &head->content_length)) {
+            return HTTP_HEAD_ERROR_FRAMING;
+        }
+        head->has_content_length = true;
+    }
+    if (codings == 1) {
+        // HTTP/1.0 has no transfer codings (RFC 9112 section 6.1): an intermediary of that age would not see the framing.
+        if (head->version_minor == 0 || coding.len == 0) {
+            return HTTP_HEAD_ERROR_FRAMING;
+        }
+        if (!text_is_nocase(coding, "chunked")) {
+            return HTTP_HEAD_ERROR_ENCODING;
+        }
+        head->is_chunked = true;
+    }
+    return HTTP_HEAD_ERROR_NONE;
+}
+
+static enum http_head_error judge_expectation(struct http_head *head, const char *buffer)
+{
+    // A 1.0 client cannot wait for an interim answer; RFC 9110 section 10.1.1 says to ignore its Expect.
+    if (head->version_minor == 0) {
+        return HTTP_HEAD_ERROR_NONE;
+    }
+    for (unsigned i = 0; i < head->header_count; i++) {
+        struct text value = http_head_text(buffer, head->headers[i].value);
+
+        if (!text_is_nocase(http_head_text(buffer, head->headers[i].name), "expect") || value.len == 0) {
+            continue;
+        }
+        if (!text_is_nocase(value, "100-continue")) {
+            return HTTP_HEAD_ERROR_EXPECTATION;
+        }
+        head->expects_100 = true;
+    }
+    return HTTP_HEAD_ERROR_NONE;
+}
+
+// Everything that depends on the whole head. The order matters: framing first, because after a framing error nothing
+// behind the head can be trusted, while 417 and 501 leave an intact connection to be closed politely.
+static enum http_head_error http_head_judge(struct http_head *head, const char *buffer)
+{
+    enum http_head_error error;
+
+    head->method = method_of(llhttp_get_method(&head->parser));
+    head->version_minor = llhttp_get_http_minor(&head->parser);
+    if (!version_is_ours(&head->parser)) {
+        return HTTP_HEAD_ERROR_VERSION;
+    }
+    error = judge_framing(head, buffer);
+    if (error != HTTP_HEAD_ERROR_NONE) {
+        return error;
+    }
+    unsigned hosts = http_head_count(head, buffer, "host");
+    if (hosts > 1 || (hosts == 0 && head->version_minor == 1)) {
+        return HTTP_HEAD_ERROR_HOST;
+    }
+    if (head->version_minor == 1) {
+        head->keep_alive = !http_head_has_token(head, buffer, "connection", "close");
+    } else {
+        head->keep_alive = http_head_has_token(head, buffer, "connection", "keep-alive");
+    }
+    return judge_expectation(head, buffer);
+}
+
+static enum http_head_status head_finish(struct http_head *head, enum http_head_error error)
+{
+    head->error = error;
+    head->status = error == HTTP_HEAD_ERROR_NONE ? HTTP_HEAD_DONE : HTTP_HEAD_BAD;
+    return head->status;
+}
+
+enum http_head_status http_head_parse(struct http_head *head, const char *buffer, size_t len)
+{
+    llhttp_errno_t result;
+    size_t usable = len < head->limit ? len : head->limit;
+
+    if (head->status != HTTP_HEAD_NEED_MORE) {
+        return head->status;
+    }
+    CHECK(usable >= head->parsed); // the caller never takes bytes back
+    if (usable == head->parsed) {
+        return HTTP_HEAD_NEED_MORE;
+    }
+    head->base = buffer;
+    result = llhttp_execute(&head->parser, buffer + head->parsed, usable - head->parsed);
+    head->base = NULL;
+
+    if (head->is_complete) {
+        head->head_size = (uint32_t)(llhttp_get_error_pos(&head->parser) - buffer);
+        head->parsed = head->head_size;
+        trim_values(head, buffer);
+        return head_finish(head, http_head_judge(head, buffer));
+    }
+    if (result != HPE_OK) {
+        return head_finish(
+            head, head->error != HTTP_HEAD_ERROR_NONE ? head->error : error_of_llhttp(&head->parser, result));
+    }
+    head->parsed = (uint32_t)usable;
+    if (usable == head->limit) {
+        return head_finish(head, HTTP_HEAD_ERROR_TOO_LARGE);
+    }
+    return HTTP_HEAD_NEED_MORE;
+}
+
+struct text http_head_find(const struct http_head *head, const char *buffer, const char *name)
+{
+    struct text wanted = text_of_string(name);
+
+    for (unsigned i = 0; i < head->header_count; i++) {
+        if (text_equal_nocase(http_head_text(buffer, head->headers[i].name), wanted)) {
+            return http_head_text(buffer, head->headers[i].value);
+        }
+    }
+    return (struct text){ 0 };
+}
+
+unsigned http_head_count(const struct http_head *head, const char *buffer, const char *name)
+{
+    struct text wanted = text_of_string(name);
+    unsigned count = 0;
+
+    for (unsigned i = 0; i < head->header_count; i++) {
+        count += text_equal_nocase(http_head_text(buffer, head->headers[i].name), wanted);
+    }
+    return count;
+}
+
+bool http_head_has_token(const struct http_head *head, const char *buffer, const char *name,
+                         const char *token)
+{
+    struct text wanted = text_of_string(name);
+
+    for (unsigned i = 0; i < head->header_count; i++) {
+        if (!text_equal_nocase(http_head_text(buffer, head->headers[i].name), wanted)) {
+            continue;
+        }
+        struct text rest = http_head_text(buffer, head->headers[i].value);
+
+        while (!text_is_absent(rest)) {
+            if (text_is_nocase(text_trim(text_take_until(&rest, ',')), token)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
