@@ -70,10 +70,11 @@ static inline struct list *list_take_first(struct list *list)
     return node;
 }
 
-#define LIST_FOR_EACH(node, list) for (struct list *node = (list)->next; node != (list); node = node->next)
+/* The parameter is called `head` because a macro parameter named `list` would also replace the word in `struct list`. */
+#define LIST_FOR_EACH(node, head) for (struct list *node = (head)->next; node != (head); node = node->next)
 /* `node` may be removed inside the body. */
-#define LIST_FOR_EACH_SAFE(node, list)                                                                                 \
-    for (struct list *node = (list)->next, *node##_next = node->next; node != (list);                                 \
+#define LIST_FOR_EACH_SAFE(node, head)                                                                                 \
+    for (struct list *node = (head)->next, *node##_next = node->next; node != (head);                                 \
          node = node##_next, node##_next = node->next)
 
 #endif
