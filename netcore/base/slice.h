@@ -12,6 +12,8 @@
 
 #include <stdint.h>
 
+#include <stddef.h>
+
 #include "base/check.h"
 
 struct slice;
