@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_int: what the files of storage/ (and its tests) share about a store: devices with their free maps, the threads'
+ * parts, and how space and answers travel between them.
+ *
+ * Locks, in the only order they may be taken (most code takes none): device->lock (free map), then nothing. The epoch
+ * has a leaf lock of its own. No lock is held across I/O or a call into the index.
+ */
+#ifndef STORAGE_STORE_INT_H
+#define STORAGE_STORE_INT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "storage/alloc.h"
+#include "storage/commit.h"
+#include "storage/dev.h"
+#include "storage/epoch.h"
+#include "storage/index.h"
+#include "storage/index_reader.h"
+#include "storage/object.h"
+#include "storage/store.h"
+#include "storage/superblock.h"
+
+#define STORE_MAGIC 0x73746f31U
+#define STORE_READERS_MAX 16U
+#define STORE_QUEUE_DEPTH 128U /* ios of one thread at one device */
+
+/* One device of the store. `index` is its number in the superblock; object_extent.device means that number. */
+struct store_device {
+    struct dev *dev;
+    uint32_t index;
+    uint64_t data_offset; /* bytes: extents begin */
+    uint64_t data_end;    /* bytes: one past the last usable block */
+    uint32_t
+        fragment_alignment; /* bytes: what address and length of a fragment must be multiples of, by self-test */
+    uint32_t
+        head_alignment; /* bytes: the same as the system states it; below fragment_alignment when the test failed */
+    bool fragments_ok;
+    char note[256];
+    pthread_mutex_t lock; /* guards alloc */
+    struct alloc alloc;
+    void *alloc_memory;
+    uint64_t alloc_memory_size;
+    _Atomic uint64_t used; /* bytes in extents, pending ones and those still being written included */
+};
+
+/* Takes `want` bytes (at least `min`), contiguous; both are rounded up to blocks. -ENOSPC. `near` (bytes, 0: none) is tried first:
+ * a growing upload asks for the space behind its extent. Any thread. */
+int store_space_take(struct store_device *device, uint64_t near, uint64_t want, uint64_t min,
+                     uint64_t *offset, uint64_t *len);
+/* Back to the free map at once: nobody reads it and no write to it is in flight. Any thread. */
+void store_space_give(struct store_device *device, uint64_t offset, uint64_t len);
+/* For recover_ops: marks space in use; -EEXIST, -ERANGE, -ENODEV. */
+int store_space_mark(struct store *store, const struct object_space *space);
+
+/* How the store is put together. store_open fills it from the configuration; simulations give devices, VFS and seeds of their own and
+ * step everything themselves. */
+struct store_build {
+    const struct store_options *options;
+    struct dev *devices
+        [STORE_DEVICES_MAX]; /* NULL: opened from options; otherwise the store owns them from the call on */
+    const char *vfs;         /* SQLite VFS or NULL */
+    uint64_t id_seed;        /* 0: from the system */
+    bool is_stepped;         /* no threads: store_step does their work */
+    bool skip_flush;         /* negative controls; never in production */
+    bool skip_sync;
+};
+int store_build_format(const struct store_build *build, bool force, struct err *err);
+int store_build_open(const struct store_build *build, struct store **out, struct err *err);
+/* A stepped store: one turn of committer and readers. Returns true when there may be more to do at once. */
+bool store_step(struct store *store, uint64_t now_ns, uint64_t realtime_ns);
+/* A stepped store after a power cut: forgets everything without any I/O, and leaves the devices to the caller. */
+void store_forget(struct store *store, struct dev *devices[STORE_DEVICES_MAX]);
+
+struct store {
+    uint32_t magic;
+    struct store_options options;
+    bool is_stepped;
+    uint32_t device_count;
+    struct store_device devices[STORE_DEVICES_MAX]; /* by superblock index */
+    uint8_t store_id[SUPERBLOCK_STORE_ID_BYTES];
+
+    struct epoch *epoch;
+    struct index *index;
+    struct commit *commit;
+    struct index_reader *readers[STORE_READERS_MAX];
+    uint32_t reader_count;
+    _Atomic uint32_t reader_next;
+
+    /* the committer's thread */
+    struct uring commit_ring;
+    bool commit_ring_is_open;
+    struct dev_queue *flush_queues[STORE_DEVICES_MAX];
+    struct dev_io flush_ios[STORE_DEVICES_MAX];
+    pthread_t commit_thread;
+    bool commit_thread_runs;
+    int stop_fd;
+    _Atomic bool is_stopping;
+    pthread_t reader_threads[STORE_READERS_MAX];
+    uint32_t reader_threads_running;
+
+    _Atomic uint64_t puts_in_flight;
+    _Atomic uint64_t corrupt_blocks;
+    _Atomic uint64_t scrubbed_bytes;
+    _Atomic uint32_t port_count;
+};
+
+/* ---- messages to a port ------------------------------------------------------------------------------------------- */
+
+/* Any thread: the answer becomes a STORE_EVENT_REQUEST of the port it was submitted to. */
+void port_deliver_request(struct store_request *request);
+/* Any thread: the answer to a commit_put that a put of some port embeds. */
+void port_deliver_put(struct commit_put *message);
+
+/* Gives extents back whose readers are gone; called after commits and after pins end. Any thread. */
+void store_reclaim(struct store *store);
+
+#endif
