@@ -136,6 +136,13 @@ test:
 	for lane in $(TEST_LANES); do $(MAKE) --no-print-directory test-$$lane || status=1; done; \
 	tests/lib/total $(RESULTS) $(TEST_LANES) || status=1; exit $$status
 
+# For .ci/run, which adds up several runs.
+.PHONY: print-lanes print-sanitizer-lanes
+print-lanes:
+	@echo $(TEST_LANES)
+print-sanitizer-lanes:
+	@echo $(SAN_LANES)
+
 # ---- fuzzing -----------------------------------------------------------------------------------------------------------
 # Each tests/fuzz/fuzz_X.c is built twice: with a plain main that replays tests/fuzz/corpus/X (lane "fuzz", any compiler), and
 # with libFuzzer (fuzz-smoke, clang).
