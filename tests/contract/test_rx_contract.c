@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract of rx.h, run against every backend that this host offers. Goal: what the consumer may rely on (order,
+ * ownership, flow control, ends of life) is the same whichever path the bytes take. Method: a listener of the backend
+ * under test on loopback, clients on plain sockets in the same thread, and a pump that polls the backend until a
+ * stated condition holds. The backend's name comes from RX_BACKEND (default: all that can be opened here).
+ */
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "rx/rx.h"
+
+#define BUFFER_SIZE 8192U
+#define CONNS_MAX   8U
+#define PATIENCE_NS (10 * NS_PER_S)
+#define HELD_MAX    4096U
+
+struct seen {
+    bool open, eof, reset, closed;
+    int reset_error;
+    uint64_t bytes;      /* received */
+    uint64_t mismatches; /* bytes that were not the expected pattern */
+    uint32_t sent_ok, sent_failed;
+    uint64_t last_cookie;
+    struct rx_id id;
+    uint8_t *end;      /* one past the last byte received */
+    bool place_broken; /* a slice neither adjacent nor congruent to the one before it */
+};
+
+struct bench {
+    struct uring uring;
+    struct arena arena;
+    struct rx *rx;
+    uint16_t port;
+    struct seen seen[CONNS_MAX];
+    bool hold; /* keep slices instead of releasing them */
+    struct slice held[HELD_MAX];
+    uint32_t held_count;
+};
+
+/* Byte `offset` of a client's stream. Prime-sized period, so that swapped or repeated runs show. */
+static uint8_t pattern(uint64_t offset)
+{
+    return (uint8_t)((offset * 31 + offset / 251) & 0xff);
+}
+
+static void bench_open(struct bench *bench, uint32_t buffers, uint32_t conn_buffers_max)
+{
+    struct err err = { "" };
+    memset(bench, 0, sizeof(*bench));
+    struct uring_options uring_options = { .sq_entries = 64, .cq_entries = 1024, .buffers_max = 4 };
+    cr_assert(uring_open(&bench->uring, &uring_options, &err) == 0, "%s", err.text);
+    struct arena_options arena_options = { .staging_size = 4096,
+                                           .area_size = buffers * BUFFER_SIZE,
+                                           .numa_node = -1 };
+    cr_assert(arena_open(&bench->arena, &arena_options, &err) == 0, "%s", err.text);
+    int rc = uring_buffer_register(&bench->uring, 0, bench->arena.base, bench->arena.size, &err);
+    cr_assert(rc == 0, "%s", err.text);
+    bench->arena.buf_index = 0;
+    struct rx_options options = { .name = "test",
+                                  .address_len = sizeof(struct sockaddr_in),
+                                  .uring = &bench->uring,
+                                  .arena = &bench->arena,
+                                  .area_offset = bench->arena.staging_size,
+                                  .area_size = arena_area_size(&bench->arena),
+                                  .buffer_size = BUFFER_SIZE,
+                                  .conns_max = CONNS_MAX,
+                                  .conn_buffers_max = conn_buffers_max,
+                                  .workers = 1 };
+    struct sockaddr_in *in = (struct sockaddr_in *)&options.address;
+    int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    *in = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t len = sizeof(*in);
+    cr_assert(bind(probe, (struct sockaddr *)in, sizeof(*in)) == 0);
+    cr_assert(getsockname(probe, (struct sockaddr *)in, &len) == 0);
+    close(probe);
+    bench->port = ntohs(in->sin_port);
+    cr_assert(rx_open(&rx_socket_ops, &options, &bench->rx, &err) == 0, "%s", err.text);
+}
+
+static void bench_release_all(struct bench *bench)
+{
+    while (bench->held_count > 0) { /* Newest first: the contract allows any order. */
+        slice_release(&bench->held[--bench->held_count]);
+    }
+}
+
+static void bench_close(struct bench *bench)
+{
+    bench_release_all(bench);
+    rx_close(bench->rx);
+    uring_close(&bench->uring);
+    arena_close(&bench->arena);
+}
+
+static void take_data(struct bench *bench, struct seen *seen, const struct slice *slice)
+{
+    for (uint32_t i = 0; i < slice->len; i++) {
+        seen->mismatches += slice->addr[i] != pattern(seen->bytes + i);
+    }
+    if (seen->end != NULL && seen->end != slice->addr &&
+        ((uintptr_t)seen->end & 4095U) != ((uintptr_t)slice->addr & 4095U)) {
+        seen->place_broken = true;
+    }
+    seen->end = slice->addr + slice->len;
+    seen->bytes += slice->len;
+    if (bench->hold) {
+        cr_assert(bench->held_count < HELD_MAX);
+        bench->held[bench->held_count++] = *slice;
+    } else {
+        slice_release(slice);
+    }
+}
+
+static void take_event(struct bench *bench, const struct rx_event *event)
+{
+    struct seen *seen = &bench->seen[event->id.index];
+    switch (event->kind) {
+    case RX_OPEN:
+        *seen = (struct seen){ .open = true, .id = event->id };
+        rx_user_set(bench->rx, event->id, seen);
+        break;
+    case RX_DATA:
+        cr_assert(event->user == seen);
+        take_data(bench, seen, &event->slice);
+        break;
+    case RX_EOF:
+        seen->eof = true;
+        break;
+    case RX_RESET:
+        seen->reset = true;
+        seen->reset_error = event->error;
+        break;
+    case RX_SENT:
+        cr_assert(event->cookie > seen->last_cookie, "sends are reported in order");
+        seen->last_cookie = event->cookie;
+        seen->sent_ok += event->error == 0;
+        seen->sent_failed += event->error != 0;
+        break;
+    case RX_CLOSED:
+        seen->closed = true;
+        break;
+    }
+}
+
+/* One turn of a worker's loop. */
+static void turn(struct bench *bench, uint64_t wait_ns)
+{
+    struct rx_event events[16];
+    int count = rx_poll(bench->rx, clock_monotonic_ns(), events, ARRAY_COUNT(events));
+    cr_assert(count >= 0);
+    for (int i = 0; i < count; i++) {
+        take_event(bench, &events[i]);
+    }
+    bool now = count > 0 || rx_deadline(bench->rx) == 0;
+    cr_assert(uring_submit_and_wait(&bench->uring, now ? 0 : wait_ns) == 0);
+    uring_reap(&bench->uring, 256);
+}
+
+#define PUMP_UNTIL(bench, condition)                                                                         \
+    do {                                                                                                     \
+        uint64_t pump_end = clock_monotonic_ns() + PATIENCE_NS;                                              \
+        while (!(condition)) {                                                                               \
+            cr_assert(clock_monotonic_ns() < pump_end, "timed out waiting for %s", #condition);              \
+            turn((bench), NS_PER_MS);                                                                        \
+        }                                                                                                    \
+    } while (0)
+
+/* Turns until the loop has nothing more to do for 20 ms: then "nothing came" is a statement. */
+static void settle(struct bench *bench)
+{
+    for (uint64_t end = clock_monotonic_ns() + 20 * NS_PER_MS; clock_monotonic_ns() < end;) {
+        turn(bench, NS_PER_MS);
+    }
+}
+
+static int client_connect(const struct bench *bench)
+{
+    struct sockaddr_in in = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                              .sin_port = htons(bench->port) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert(connect(fd, (struct sockaddr *)&in, sizeof(in)) == 0);
+    cr_assert(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    return fd;
+}
+
+/* Opens a client and waits for its RX_OPEN. `place` gets the connection's index. */
+static int client_open(struct bench *bench, uint32_t *place)
+{
+    uint64_t opened = bench->rx->stats.conns_opened;
+    int fd = client_connect(bench);
+    PUMP_UNTIL(bench, bench->rx->stats.conns_opened > opened);
+    for (uint32_t i = 0; i < CONNS_MAX; i++) {
+        if (bench->seen[i].open && !bench->seen[i].closed) {
+            *place =
+                i; /* The latest is found because tests open in order and look at the highest first use. */
+        }
+    }
+    return fd;
+}
+
+/* Sends pattern bytes [*offset, end) while pumping. */
+static void client_send(struct bench *bench, int fd, uint64_t *offset, uint64_t end, uint32_t piece)
+{
+    uint8_t buf[65536];
+    uint64_t deadline = clock_monotonic_ns() + PATIENCE_NS;
+    while (*offset < end) {
+        uint32_t want = (uint32_t)(end - *offset < piece ? end - *offset : piece);
+        for (uint32_t i = 0; i < want; i++) {
+            buf[i] = pattern(*offset + i);
+        }
+        ssize_t sent = send(fd, buf, want, MSG_NOSIGNAL);
+        cr_assert(sent > 0 || errno == EAGAIN);
+        *offset += sent > 0 ? (uint64_t)sent : 0;
+        cr_assert(clock_monotonic_ns() < deadline, "the receiver does not take bytes");
+        turn(bench, sent > 0 ? 0 : NS_PER_MS);
+    }
+}
+
+static void close_conn(struct bench *bench, uint32_t place, bool abortive)
+{
+    rx_conn_close(bench->rx, bench->seen[place].id, abortive);
+    PUMP_UNTIL(bench, bench->seen[place].closed);
+}
+
+Test(rx_contract, a_stream_arrives_whole_in_order_and_ends_with_eof)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    uint64_t sent = 0;
+    bench_open(&bench, 16, 0);
+    int fd = client_open(&bench, &place);
+    client_send(&bench, fd, &sent, 1000003, 7001);
+    shutdown(fd, SHUT_WR);
+    PUMP_UNTIL(&bench, bench.seen[place].eof);
+    cr_expect(bench.seen[place].bytes == 1000003);
+    cr_expect(bench.seen[place].mismatches == 0);
+    cr_expect(!bench.seen[place].place_broken);
+    close_conn(&bench, place, false);
+    close(fd);
+    cr_expect(bench.rx->stats.buffers_free == 16, "every buffer is back");
+    bench_close(&bench);
+}
+
+/* One-byte segments are the worst case for buffers: they must be gathered in one buffer, not one each. */
+Test(rx_contract, one_byte_segments_share_a_buffer)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    uint64_t sent = 0;
+    bench_open(&bench, 4, 0);
+    bench.hold = true;
+    int fd = client_open(&bench, &place);
+    client_send(&bench, fd, &sent, 1000, 1);
+    PUMP_UNTIL(&bench, bench.seen[place].bytes == 1000);
+    cr_expect(bench.rx->stats.buffers_free == 3, "free %lu", (unsigned long)bench.rx->stats.buffers_free);
+    cr_expect(bench.seen[place].mismatches == 0);
+    close_conn(&bench, place, true);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, an_idle_connection_holds_no_buffer)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    uint64_t sent = 0;
+    bench_open(&bench, 4, 0);
+    int fd = client_open(&bench, &place);
+    settle(&bench);
+    cr_expect(bench.rx->stats.buffers_free == 4);
+    client_send(&bench, fd, &sent, 100, 100);
+    PUMP_UNTIL(&bench, bench.seen[place].bytes == 100);
+    settle(&bench);
+    cr_expect(bench.rx->stats.buffers_free == 4, "bytes were released, so the buffer is back");
+    close_conn(&bench, place, false);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, when_all_buffers_are_held_nothing_is_lost_and_release_resumes)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    bench_open(&bench, 4, 100);
+    bench.hold = true;
+    int fd = client_open(&bench, &place);
+    uint8_t buf[4096];
+    uint64_t offset = 0;
+    uint64_t total = 6 * BUFFER_SIZE;
+    for (uint64_t end = clock_monotonic_ns() + PATIENCE_NS; offset < total;) {
+        cr_assert(clock_monotonic_ns() < end);
+        for (uint32_t i = 0; i < sizeof(buf); i++) {
+            buf[i] = pattern(offset + i);
+        }
+        ssize_t sent = send(fd, buf, sizeof(buf), MSG_NOSIGNAL);
+        offset += sent > 0 ? (uint64_t)sent : 0;
+        turn(&bench, 0);
+    }
+    settle(&bench);
+    cr_expect(bench.seen[place].bytes == 4 * BUFFER_SIZE, "%lu", (unsigned long)bench.seen[place].bytes);
+    cr_expect(bench.rx->stats.buffers_free == 0);
+    cr_expect(bench.rx->stats.starved > 0);
+    bench_release_all(&bench);
+    PUMP_UNTIL(&bench, bench.seen[place].bytes == total);
+    cr_expect(bench.seen[place].mismatches == 0);
+    close_conn(&bench, place, true);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, one_connection_never_holds_more_than_its_bound_and_others_go_on)
+{
+    static struct bench bench;
+    uint32_t greedy = 0;
+    uint32_t other = 0;
+    bench_open(&bench, 8, 2);
+    bench.hold = true;
+    int fd = client_open(&bench, &greedy);
+    uint8_t junk[5 * BUFFER_SIZE];
+    for (uint32_t i = 0; i < sizeof(junk); i++) {
+        junk[i] = pattern(i);
+    }
+    cr_assert(send(fd, junk, sizeof(junk), MSG_NOSIGNAL) == (ssize_t)sizeof(junk));
+    settle(&bench);
+    cr_expect(bench.seen[greedy].bytes == 2 * BUFFER_SIZE);
+    int fd2 = client_open(&bench, &other);
+    cr_assert(other != greedy);
+    cr_assert(send(fd2, junk, 100, MSG_NOSIGNAL) == 100);
+    PUMP_UNTIL(&bench, bench.seen[other].bytes == 100);
+    bench.hold = false;
+    bench_release_all(&bench);
+    PUMP_UNTIL(&bench, bench.seen[greedy].bytes == sizeof(junk));
+    cr_expect(bench.seen[greedy].mismatches == 0);
+    close_conn(&bench, greedy, true);
+    close_conn(&bench, other, true);
+    close(fd);
+    close(fd2);
+    bench_close(&bench);
+}
+
+Test(rx_contract, pause_stops_delivery_and_resume_continues)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    uint64_t sent = 0;
+    bench_open(&bench, 8, 0);
+    int fd = client_open(&bench, &place);
+    client_send(&bench, fd, &sent, 100, 100);
+    PUMP_UNTIL(&bench, bench.seen[place].bytes == 100);
+    rx_pause(bench.rx, bench.seen[place].id);
+    client_send(&bench, fd, &sent, 200000, 4096);
+    settle(&bench);
+    cr_expect(bench.seen[place].bytes <= 100 + 2 * BUFFER_SIZE, "a bounded number of slices was under way");
+    rx_resume(bench.rx, bench.seen[place].id);
+    PUMP_UNTIL(&bench, bench.seen[place].bytes == 200000);
+    cr_expect(bench.seen[place].mismatches == 0);
+    close_conn(&bench, place, false);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, slices_outlive_their_connection)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    uint64_t sent = 0;
+    bench_open(&bench, 4, 0);
+    bench.hold = true;
+    int fd = client_open(&bench, &place);
+    client_send(&bench, fd, &sent, 5000, 5000);
+    PUMP_UNTIL(&bench, bench.seen[place].bytes == 5000);
+    close_conn(&bench, place, true);
+    uint64_t offset = 0;
+    for (uint32_t i = 0; i < bench.held_count; i++) {
+        for (uint32_t j = 0; j < bench.held[i].len; j++, offset++) {
+            cr_assert(bench.held[i].addr[j] == pattern(offset));
+        }
+    }
+    cr_expect(bench.rx->stats.buffers_free == 3);
+    bench_release_all(&bench);
+    cr_expect(bench.rx->stats.buffers_free == 4);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, a_retained_slice_needs_its_second_release)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    uint64_t sent = 0;
+    bench_open(&bench, 4, 0);
+    bench.hold = true;
+    int fd = client_open(&bench, &place);
+    client_send(&bench, fd, &sent, 4000, 4000);
+    PUMP_UNTIL(&bench, bench.seen[place].bytes == 4000);
+    struct slice head;
+    slice_cut_head(&bench.held[0], 10, &head);
+    bench_release_all(&bench);
+    settle(&bench);
+    cr_expect(bench.rx->stats.buffers_free == 3);
+    slice_release(&head);
+    cr_expect(bench.rx->stats.buffers_free == 4);
+    close_conn(&bench, place, true);
+    close(fd);
+    bench_close(&bench);
+}
+
+/* Reads what the server sent until `want` bytes are there; verifies the pattern. */
+static void client_expect(struct bench *bench, int fd, uint64_t want)
+{
+    uint8_t buf[65536];
+    uint64_t got = 0;
+    for (uint64_t end = clock_monotonic_ns() + PATIENCE_NS; got < want;) {
+        cr_assert(clock_monotonic_ns() < end, "got %lu of %lu", (unsigned long)got, (unsigned long)want);
+        ssize_t n = recv(fd, buf, sizeof(buf), 0);
+        cr_assert(n > 0 || (n < 0 && errno == EAGAIN));
+        for (ssize_t i = 0; i < n; i++) {
+            cr_assert(buf[i] == pattern(got + (uint64_t)i));
+        }
+        got += n > 0 ? (uint64_t)n : 0;
+        turn(bench, n > 0 ? 0 : NS_PER_MS);
+    }
+}
+
+static uint8_t big[4 * 1024 * 1024];
+
+static void fill_big(void)
+{
+    for (uint64_t i = 0; i < sizeof(big); i++) {
+        big[i] = pattern(i);
+    }
+}
+
+Test(rx_contract, sends_arrive_in_order_also_from_several_fragments)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    bench_open(&bench, 4, 0);
+    fill_big();
+    int fd = client_open(&bench, &place);
+    struct rx_id id = bench.seen[place].id;
+    struct iovec first[3] = { { big, 1 }, { big + 1, 2 * MIB }, { big + 1 + 2 * MIB, 10 } };
+    struct iovec second = { big + 11 + 2 * MIB, 1 * MIB };
+    cr_assert(rx_send(bench.rx, id, first, 3, 1) == 0);
+    cr_assert(rx_send(bench.rx, id, &second, 1, 2) == 0);
+    client_expect(&bench, fd, 11 + 3 * MIB);
+    PUMP_UNTIL(&bench, bench.seen[place].sent_ok == 2);
+    close_conn(&bench, place, false);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, too_many_sends_are_refused_and_a_close_waits_for_those_taken)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    bench_open(&bench, 4, 0);
+    fill_big();
+    int fd = client_open(&bench, &place);
+    struct rx_id id = bench.seen[place].id;
+    for (uint32_t i = 0; i < RX_SENDS_MAX; i++) {
+        struct iovec iov = { big + (size_t)i * MIB, MIB };
+        cr_assert(rx_send(bench.rx, id, &iov, 1, i + 1) == 0);
+    }
+    struct iovec more = { big, 1 };
+    cr_expect(rx_send(bench.rx, id, &more, 1, 99) == -EAGAIN);
+    rx_conn_close(bench.rx, id, false);
+    settle(&bench);
+    cr_expect(!bench.seen[place].closed, "the reader has not read yet");
+    client_expect(&bench, fd, (uint64_t)RX_SENDS_MAX * MIB);
+    PUMP_UNTIL(&bench, bench.seen[place].closed);
+    cr_expect(bench.seen[place].sent_ok == RX_SENDS_MAX);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, an_abortive_close_drops_sends_and_resets_the_peer)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    bench_open(&bench, 4, 0);
+    fill_big();
+    int fd = client_open(&bench, &place);
+    struct rx_id id = bench.seen[place].id;
+    for (uint32_t i = 0; i < RX_SENDS_MAX; i++) {
+        struct iovec iov = { big, sizeof(big) };
+        cr_assert(rx_send(bench.rx, id, &iov, 1, i + 1) == 0);
+    }
+    settle(&bench);
+    close_conn(&bench, place, true);
+    cr_expect(bench.seen[place].sent_ok + bench.seen[place].sent_failed == RX_SENDS_MAX);
+    cr_expect(bench.seen[place].sent_failed >= RX_SENDS_MAX - 1);
+    ssize_t n = 1;
+    while (n > 0) {
+        n = recv(fd, big, sizeof(big), 0);
+    }
+    cr_expect(n < 0 && errno == ECONNRESET);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, after_shutdown_the_peer_sees_eof_and_its_bytes_still_arrive)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    uint64_t sent = 0;
+    uint8_t buf[16];
+    bench_open(&bench, 4, 0);
+    fill_big();
+    int fd = client_open(&bench, &place);
+    struct iovec iov = { big, 5 };
+    cr_assert(rx_send(bench.rx, bench.seen[place].id, &iov, 1, 1) == 0);
+    rx_shutdown(bench.rx, bench.seen[place].id);
+    client_expect(&bench, fd, 5);
+    settle(&bench);
+    cr_expect(recv(fd, buf, sizeof(buf), 0) == 0, "FIN came after the bytes");
+    cr_expect(rx_send(bench.rx, bench.seen[place].id, &iov, 1, 2) == -EPIPE);
+    client_send(&bench, fd, &sent, 50000, 5000);
+    PUMP_UNTIL(&bench, bench.seen[place].bytes == 50000);
+    close_conn(&bench, place, false);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, a_reset_by_the_peer_is_an_event_of_that_connection_only)
+{
+    static struct bench bench;
+    uint32_t victim = 0;
+    uint32_t other = 0;
+    uint64_t sent = 0;
+    bench_open(&bench, 8, 0);
+    int fd = client_open(&bench, &victim);
+    int fd2 = client_open(&bench, &other);
+    client_send(&bench, fd, &sent, 100, 100);
+    struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    close(fd);
+    PUMP_UNTIL(&bench, bench.seen[victim].reset);
+    cr_expect(bench.seen[victim].reset_error == -ECONNRESET);
+    close_conn(&bench, victim, false);
+    sent = 0;
+    client_send(&bench, fd2, &sent, 5000, 1000);
+    PUMP_UNTIL(&bench, bench.seen[other].bytes == 5000);
+    close_conn(&bench, other, false);
+    close(fd2);
+    cr_expect(bench.rx->stats.buffers_free == 8);
+    bench_close(&bench);
+}
+
+Test(rx_contract, connections_over_the_limit_are_closed_at_once_and_counted)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    int fds[CONNS_MAX];
+    bench_open(&bench, 4, 0);
+    for (uint32_t i = 0; i < CONNS_MAX; i++) {
+        fds[i] = client_open(&bench, &place);
+    }
+    int extra = client_connect(&bench);
+    PUMP_UNTIL(&bench, bench.rx->stats.conns_refused == 1);
+    uint8_t byte;
+    ssize_t n = recv(extra, &byte, 1, 0);
+    cr_expect(n == 0 || (n < 0 && errno == ECONNRESET));
+    close(extra);
+    close_conn(&bench, 3, false);
+    close(fds[3]);
+    fds[3] = client_open(&bench, &place);
+    for (uint32_t i = 0; i < CONNS_MAX; i++) {
+        close(fds[i]);
+    }
+    bench_close(&bench);
+}
+
+Test(rx_contract, accept_stop_refuses_new_connections_and_keeps_old_ones)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    uint64_t sent = 0;
+    bench_open(&bench, 4, 0);
+    int fd = client_open(&bench, &place);
+    rx_accept_stop(bench.rx);
+    settle(&bench);
+    struct sockaddr_in in = { .sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                              .sin_port = htons(bench.port) };
+    int late = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_expect(connect(late, (struct sockaddr *)&in, sizeof(in)) < 0);
+    close(late);
+    client_send(&bench, fd, &sent, 5000, 1000);
+    PUMP_UNTIL(&bench, bench.seen[place].bytes == 5000);
+    close_conn(&bench, place, false);
+    close(fd);
+    bench_close(&bench);
+}
+
+Test(rx_contract, a_port_in_use_is_refused_by_name_also_for_groups_of_workers)
+{
+    static struct bench bench;
+    bench_open(&bench, 4, 0);
+    for (uint32_t workers = 1; workers <= 2; workers++) {
+        struct rx_options options = { .name = "second",
+                                      .address_len = sizeof(struct sockaddr_in),
+                                      .uring = &bench.uring,
+                                      .arena = &bench.arena,
+                                      .area_offset = bench.arena.staging_size,
+                                      .area_size = arena_area_size(&bench.arena),
+                                      .buffer_size = BUFFER_SIZE,
+                                      .conns_max = 1,
+                                      .workers = workers };
+        struct sockaddr_in *in = (struct sockaddr_in *)&options.address;
+        *in = (struct sockaddr_in){ .sin_family = AF_INET,
+                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                    .sin_port = htons(bench.port) };
+        struct rx *rx = NULL;
+        struct err err = { "" };
+        cr_expect(rx_open(&rx_socket_ops, &options, &rx, &err) == -EADDRINUSE);
+        cr_expect(strstr(err.text, "listener second: cannot listen on [127.0.0.1]:") == err.text, "%s",
+                  err.text);
+        cr_expect(strstr(err.text, "another process listens there") != NULL, "%s", err.text);
+    }
+    bench_close(&bench);
+}
+
+/* Random connects, sends of random sizes, holds, releases, pauses, closes of both sides: no byte altered, every buffer
+ * back at the end. The seed is printed and may be given by SEED. */
+Test(rx_contract, random_life_of_many_connections_loses_nothing)
+{
+    static struct bench bench;
+    struct rng rng;
+    const char *given = getenv("SEED");
+    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : 20261130;
+    rng_seed(&rng, seed);
+    bench_open(&bench, 16, 6);
+    int fds[CONNS_MAX];
+    uint64_t offsets[CONNS_MAX];
+    for (uint32_t i = 0; i < CONNS_MAX; i++) {
+        uint32_t place = 0;
+        fds[i] = client_open(&bench, &place);
+        offsets[i] = 0;
+    }
+    for (uint32_t step = 0; step < 20000; step++) {
+        uint32_t i = (uint32_t)rng_below(&rng, CONNS_MAX);
+        uint8_t buf[20000];
+        uint32_t len = (uint32_t)rng_below(&rng, rng_chance(&rng, 1, 2) ? 100 : sizeof(buf)) + 1;
+        for (uint32_t j = 0; j < len; j++) {
+            buf[j] = pattern(offsets[i] + j);
+        }
+        ssize_t sent = send(fds[i], buf, len, MSG_NOSIGNAL);
+        offsets[i] += sent > 0 ? (uint64_t)sent : 0;
+        if (rng_chance(&rng, 1, 10)) {
+            rx_pause(bench.rx, bench.seen[i].id);
+        } else if (rng_chance(&rng, 1, 5)) {
+            rx_resume(bench.rx, bench.seen[i].id);
+        }
+        bench.hold = rng_chance(&rng, 1, 2);
+        if (bench.held_count > 0 && rng_chance(&rng, 1, 3)) {
+            uint32_t which = (uint32_t)rng_below(&rng, bench.held_count);
+            slice_release(&bench.held[which]);
+            bench.held[which] = bench.held[--bench.held_count];
+        }
+        if (bench.held_count > 200) {
+            bench_release_all(&bench);
+        }
+        turn(&bench, 0);
+    }
+    bench.hold = false;
+    bench_release_all(&bench);
+    for (uint32_t i = 0; i < CONNS_MAX; i++) {
+        rx_resume(bench.rx, bench.seen[i].id);
+        PUMP_UNTIL(&bench, bench.seen[i].bytes == offsets[i]);
+        cr_expect(bench.seen[i].mismatches == 0, "seed %lu connection %u", (unsigned long)seed, i);
+        cr_expect(!bench.seen[i].place_broken, "seed %lu connection %u", (unsigned long)seed, i);
+        close_conn(&bench, i, rng_chance(&rng, 1, 2));
+        close(fds[i]);
+    }
+    cr_expect(bench.rx->stats.buffers_free == 16);
+    bench_close(&bench);
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Units of netcore/base. Goal: each helper's contract, with its limits; method: direct calls. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/bytes.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/mpsc.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/uring.h"
+
+Test(bytes, sizes_are_read_in_binary_units_only)
+{
+    static const struct {
+        const char *text;
+        int rc;
+        uint64_t value;
+    } rows[] = {
+        { "0", 0, 0 },
+        { "4096", 0, 4096 },
+        { "1B", 0, 1 },
+        { "128KiB", 0, 131072 },
+        { "64MiB", 0, 67108864 },
+        { "4GiB", 0, 4294967296 },
+        { "16777215TiB", 0, 16777215 * TIB },
+        { "16777216TiB", -ERANGE, 0 },
+        { "99999999999999999999", -ERANGE, 0 },
+        { "", -EINVAL, 0 },
+        { "KiB", -EINVAL, 0 },
+        { "1KB", -EINVAL, 0 },
+        { "1 KiB", -EINVAL, 0 },
+        { "-1", -EINVAL, 0 },
+        { "1.5MiB", -EINVAL, 0 },
+        { "1kib", -EINVAL, 0 },
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        uint64_t value = 77;
+        int rc = bytes_parse_size(rows[i].text, &value);
+        cr_expect(rc == rows[i].rc, "%s: %d", rows[i].text, rc);
+        cr_expect(value == (rc == 0 ? rows[i].value : 77), "%s", rows[i].text);
+    }
+}
+
+Test(bytes, a_formatted_size_reads_back_as_itself)
+{
+    struct rng rng;
+    rng_seed(&rng, 7);
+    for (int i = 0; i < 10000; i++) {
+        char text[BYTES_SIZE_TEXT_MAX];
+        uint64_t back = 0;
+        uint64_t value = rng_u64(&rng) >> rng_below(&rng, 64);
+        value <<= rng_below(&rng, 2) * 10;
+        cr_assert(bytes_parse_size(bytes_format_size(value, text), &back) == 0, "%s", text);
+        cr_assert(back == value);
+    }
+}
+
+Test(bytes, loads_and_stores_agree_in_both_orders)
+{
+    uint8_t raw[8];
+    bytes_put_be64(raw, 0x0102030405060708ULL);
+    cr_expect(raw[0] == 1 && raw[7] == 8);
+    cr_expect(bytes_get_be64(raw) == 0x0102030405060708ULL);
+    cr_expect(bytes_get_le64(raw) == 0x0807060504030201ULL);
+    bytes_put_le32(raw, 0xa1b2c3d4U);
+    cr_expect(bytes_get_be32(raw) == 0xd4c3b2a1U);
+    bytes_put_le16(raw, 0x1234);
+    cr_expect(bytes_get_be16(raw) == 0x3412);
+}
+
+Test(err, every_code_has_its_own_text)
+{
+    for (int code = ERR_CORRUPT; code < ERR_CODE_LAST; code++) {
+        cr_expect(strcmp(err_text(code), "unknown error") != 0, "%d", code);
+    }
+    cr_expect(strcmp(err_text(-ENOENT), "No such file or directory") == 0);
+    cr_expect(strcmp(err_text(-99999), "unknown error") == 0);
+}
+
+Test(err, a_prefix_keeps_the_sentence_behind_it)
+{
+    struct err err = { "" };
+    cr_expect(err_set(&err, -EINVAL, "value %d", 7) == -EINVAL);
+    cr_expect(err_prefix(&err, -EIO, "file %s", "x") == -EIO);
+    cr_expect(strcmp(err.text, "file x: value 7") == 0, "%s", err.text);
+    cr_expect(err_set(NULL, -EIO, "nobody listens") == -EIO);
+}
+
+Test(pool, gives_each_item_once_and_counts_its_peak)
+{
+    struct pool pool;
+    void *items[5];
+    cr_assert(pool_open(&pool, 100, 5) == 0);
+    for (int i = 0; i < 5; i++) {
+        items[i] = pool_take(&pool);
+        cr_assert(items[i] != NULL);
+        cr_expect((uintptr_t)items[i] % 64 == 0);
+        for (int j = 0; j < i; j++) {
+            cr_expect(items[i] != items[j]);
+        }
+    }
+    cr_expect(pool_take(&pool) == NULL);
+    cr_expect(pool_used(&pool) == 5);
+    for (int i = 0; i < 5; i++) {
+        pool_give(&pool, items[i]);
+    }
+    cr_expect(pool_used(&pool) == 0);
+    cr_expect(pool.used_peak == 5);
+    pool_close(&pool);
+}
+
+Test(list, keeps_order_and_survives_removal_inside_a_walk)
+{
+    struct list head;
+    struct list nodes[10];
+    int seen = 0;
+    list_init(&head);
+    for (int i = 0; i < 10; i++) {
+        list_init(&nodes[i]);
+        list_append(&head, &nodes[i]);
+    }
+    LIST_FOR_EACH_SAFE(node, &head)
+    {
+        cr_expect(node == &nodes[seen]);
+        if (seen++ % 2 == 0) {
+            list_remove(node);
+            list_remove(node); /* harmless */
+        }
+    }
+    cr_expect(seen == 10);
+    cr_expect(list_take_first(&head) == &nodes[1]);
+    cr_expect(!list_is_linked(&nodes[0]) && list_is_linked(&nodes[3]));
+}
+
+struct message {
+    struct mpsc_node node;
+    int producer;
+    int number;
+};
+
+#define PRODUCERS 4
+#define MESSAGES  20000
+static struct mpsc queue;
+static struct message messages[PRODUCERS][MESSAGES];
+
+static void *produce(void *arg)
+{
+    struct message *mine = arg;
+    for (int i = 0; i < MESSAGES; i++) {
+        mpsc_push(&queue, &mine[i].node);
+    }
+    return NULL;
+}
+
+Test(mpsc, every_message_of_every_producer_arrives_once_and_in_its_order)
+{
+    pthread_t threads[PRODUCERS];
+    int next[PRODUCERS] = { 0 };
+    cr_assert(mpsc_open(&queue) == 0);
+    for (int i = 0; i < PRODUCERS; i++) {
+        for (int j = 0; j < MESSAGES; j++) {
+            messages[i][j] = (struct message){ .producer = i, .number = j };
+        }
+        cr_assert(pthread_create(&threads[i], NULL, produce, messages[i]) == 0);
+    }
+    for (int got = 0; got < PRODUCERS * MESSAGES;) {
+        for (struct mpsc_node *node = mpsc_take_all(&queue); node != NULL; node = node->next) {
+            const struct message *message = CONTAINER_OF(node, struct message, node);
+            cr_assert(message->number == next[message->producer]++);
+            got++;
+        }
+    }
+    for (int i = 0; i < PRODUCERS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    uint64_t wakes = 0;
+    cr_expect(read(queue.event_fd, &wakes, sizeof(wakes)) == sizeof(wakes));
+    cr_expect(wakes > 0);
+    mpsc_close(&queue);
+}
+
+Test(log, values_are_quoted_so_that_a_line_stays_a_line)
+{
+    cr_expect(strcmp(log_quote("a\"b\\c\nd"), "\"a\\\"b\\\\c\\x0ad\"") == 0, "%s", log_quote("a\"b\\c\nd"));
+    char long_text[2000];
+    memset(long_text, 'x', sizeof(long_text));
+    long_text[sizeof(long_text) - 1] = '\0';
+    const char *quoted = log_quote(long_text);
+    cr_expect(strlen(quoted) < 512);
+    cr_expect(strcmp(quoted + strlen(quoted) - 4, "...\"") == 0);
+}
+
+Test(arena, staging_and_area_are_one_mapping)
+{
+    struct arena arena;
+    struct err err = { "" };
+    struct arena_options options = { .staging_size = 5000, .area_size = 100000, .numa_node = -1 };
+    cr_assert(arena_open(&arena, &options, &err) == 0, "%s", err.text);
+    cr_expect(arena.staging_size == 8192);
+    cr_expect(arena_area_size(&arena) == 102400);
+    cr_expect(arena_area(&arena) == arena.base + 8192);
+    arena_close(&arena);
+}
+
+Test(arena, huge_pages_that_are_not_there_are_refused_with_the_numbers)
+{
+    struct arena arena;
+    struct err err = { "" };
+    struct arena_options options = { .area_size = 1024 * GIB, .pages = ARENA_PAGES_1GIB, .numa_node = -1 };
+    cr_assert(arena_open(&arena, &options, &err) < 0);
+    cr_expect(strstr(err.text, "needs 1024 huge pages of 1GiB, and ") != NULL, "%s", err.text);
+}
+
+Test(uring, completions_reach_the_handler_of_their_class)
+{
+    static struct uring uring;
+    struct uring_options options = { .sq_entries = 4, .cq_entries = 16, .want_cqe32 = true };
+    struct err err = { "" };
+    cr_assert(uring_open(&uring, &options, &err) == 0, "%s", err.text);
+    cr_expect((uring.setup_flags & IORING_SETUP_CQE32) != 0);
+    for (int i = 0; i < 10; i++) { /* more than the queue holds: uring_sqe submits by itself */
+        struct io_uring_sqe *sqe = uring_sqe(&uring);
+        io_uring_prep_nop(sqe);
+        uring_sqe_bind(sqe, URING_CLASS_NONE, NULL);
+    }
+    cr_assert(uring_submit_and_wait(&uring, 0) == 0);
+    cr_expect(uring_reap(&uring, 3) == 3, "the bound holds");
+    cr_expect(uring_reap(&uring, 100) == 7);
+    cr_expect(uring.submitted == 10 && uring.completed == 10);
+    uring_close(&uring);
+}
+
+Test(uring, file_slots_are_given_once_and_reused)
+{
+    static struct uring uring;
+    struct uring_options options = { .sq_entries = 4, .cq_entries = 16, .files_max = 2 };
+    struct err err = { "" };
+    cr_assert(uring_open(&uring, &options, &err) == 0, "%s", err.text);
+    cr_expect(uring_file_register(&uring, 0) == 0);
+    cr_expect(uring_file_register(&uring, 1) == 1);
+    cr_expect(uring_file_register(&uring, 2) == -ENOSPC);
+    uring_file_unregister(&uring, 0);
+    cr_expect(uring_file_register(&uring, 2) == 0);
+    uring_close(&uring);
+}
