@@ -52,7 +52,7 @@ struct s3_error_body {
 #define S3_ERROR_BODY_MAX 48000u
 
 // Writes the XML document into out and returns its length. With size >= S3_ERROR_BODY_MAX it always fits; into a smaller
-// buffer optional parts (extras, then resource) are left out until it fits; 1 KiB is always enough for the rest
+// buffer optional parts (extras, then resource) are left out until it fits; 2 KiB are always enough for the rest
 // (CHECKed). Answers to HEAD carry no body, but the same length may be announced.
 size_t s3_error_write(const struct s3_error_body *body, char *out, size_t size);
 

@@ -113,7 +113,4 @@ bool s3_bucket_name_is_valid(struct text name);
 // Returns the decoded length, or -EINVAL on a broken escape.
 long s3_percent_decode(struct text in, char *out, bool plus_is_space);
 
-// Well-formed UTF-8 (RFC 3629: no surrogates, no overlong forms, at most U+10FFFF).
-bool s3_utf8_is_valid(struct text text);
-
 #endif
