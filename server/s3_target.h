@@ -85,7 +85,7 @@ struct s3_target {
 // path and query point into input->target or input->host. The results are good for as long as both live.
 // Returns S3_OK or the error to answer: INVALID_URI (bad percent-encoding, '#', not UTF-8 in the key, too many
 // parameters), INVALID_BUCKET_NAME, KEY_TOO_LONG, INVALID_REQUEST (two sub-resources at once), METHOD_NOT_ALLOWED,
-// INVALID_PART_NUMBER. On an error the fields set so far are valid, for logs and the Resource element.
+// INVALID_PART_NUMBER, INVALID_ARGUMENT, NOT_FOUND_VERSION (a versionId other than null). On an error the fields set so far are valid, for logs and the Resource element.
 // Unknown sub-resources are no error here: op is S3_OP_UNSUPPORTED, to be answered with NOT_IMPLEMENTED after
 // authentication.
 enum s3_error s3_target_parse(struct s3_target *target, const struct s3_target_input *input, char *scratch,
