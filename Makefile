@@ -194,15 +194,18 @@ check-asan check-ubsan check-tsan: check-%:
 
 C_SOURCES := $(sort $(foreach f,$(FOLDERS) tests/unit tests/contract tests/tcp tests/sim tests/fuzz tests/lib tests/bench,\
                $(wildcard $(f)/*.c $(f)/*.h)))
-export LINT_CPPFLAGS = $(CPPFLAGS_ALL)
-export LINT_CFLAGS = -std=gnu11 $(WARN)
-export LINT_OUT = $(O)
+export LINT_CPPFLAGS := $(CPPFLAGS_ALL)
+export LINT_CFLAGS := -std=gnu11 $(WARN)
+export LINT_OUT := $(O)
 .PHONY: lint format
 lint: build | $(D)/stamp-lint
 	@$(LANE) lint --jobs $(JOBS) --results $(RESULTS) --status-only $(wildcard tests/lint/check-*)
 
+# Formats what you changed: files that differ from main or are new, so that nobody reformats what somebody else is editing.
+# FILES=... names others, FILES=all takes every one.
+FILES ?= $(shell git diff --name-only --diff-filter=d main 2>/dev/null; git ls-files --others --exclude-standard 2>/dev/null)
 format: | $(D)/stamp-lint
-	@[ -z "$(C_SOURCES)" ] || clang-format -i $(C_SOURCES)
+	@files='$(filter $(if $(filter all,$(FILES)),%,$(FILES)),$(C_SOURCES))'; [ -z "$$files" ] || clang-format -i $$files
 
 # ---- running and installing ----------------------------------------------------------------------------------------------
 
@@ -243,7 +246,7 @@ help:
 ## check-asan    the C lanes under the address sanitizer (also check-ubsan, check-tsan)
 ## fuzz-smoke    each fuzz target for FUZZ_SECONDS (20) with libFuzzer
 ## lint          format, analysis, layers, lengths and the other mechanical checks
-## format        apply the format
+## format        apply the format to what you changed (FILES=all: to everything)
 ## bench         measure against nginx, fio and iperf3 (CSV under build/bench)
 ## clean         remove what was built, keep the dependencies (distclean: those too)
 ## Variables:    O=build (output folder)  CC=gcc  V=1 (show commands)  JOBS=n (tests at once)
