@@ -9,6 +9,7 @@ import pathlib
 import re
 import selectors
 import subprocess
+import threading
 import time
 
 QEMU = "qemu-system-x86_64"
@@ -16,32 +17,34 @@ QEMU = "qemu-system-x86_64"
 MACHINE = ["-M", "q35", "-accel", "tcg,thread=multi", "-cpu",
            "Haswell-v4,-pcid,-x2apic,-tsc-deadline,-invpcid,-spec-ctrl", "-net", "none",
            "-no-reboot", "-display", "none", "-monitor", "none"]
-BOOT_SECONDS = 90
+BOOT_SECONDS = 180
 PANIC = re.compile(r"Kernel panic - not syncing.*")
 
 
 class Report:
-    """Counts of one or more boots, printed as they come in."""
+    """Counts of one or more boots, printed as they come in; boots in parallel share one."""
 
     def __init__(self):
+        self.lock = threading.Lock()
         self.passed = self.failed = self.skipped = 0
         self.failures = []
-        self.skips = []
 
     def add(self, case, verdict, text):
         # A skip for a reason that CI could have set up away is a failure there; "host: ..." is none of them.
         if verdict == "skip" and os.environ.get("CI") == "true" and ": host: " not in f": {text}":
             verdict, text = "fail", "skipped in CI: " + text
         word = {"pass": "ok  ", "fail": "FAIL", "skip": "SKIP"}[verdict]
-        print(f"  {word} {case}: {text}", flush=True)
-        if verdict == "pass":
-            self.passed += 1
-        elif verdict == "fail":
-            self.failed += 1
-            self.failures.append(f"{case}: {text}")
-        else:
-            self.skipped += 1
-            self.skips.append(f"{case}: {text}")
+        with self.lock:
+            print(f"  {word} {case}: {text}", flush=True)
+            self.passed += verdict == "pass"
+            self.failed += verdict == "fail"
+            self.skipped += verdict == "skip"
+            if verdict == "fail":
+                self.failures.append(f"{case}: {text}")
+
+    def say(self, text):
+        with self.lock:
+            print(text, flush=True)
 
 
 def size_bytes(text):
@@ -96,7 +99,7 @@ def command_line(kernel, initramfs, boot, drives, work):
     out.unlink(missing_ok=True)
     out.touch()
     os.truncate(out, 256 << 20)
-    append = f"console=ttyS0 panic=-1 quiet oops=panic {boot['cmdline']}"
+    append = f"console=ttyS0 panic=-1 quiet oops=panic mitigations=off {boot['cmdline']}"
     return [QEMU, *MACHINE, "-smp", boot["cpus"], "-m", boot["memory"], "-kernel", str(kernel),
             "-initrd", str(initramfs), "-append", append,
             "-blockdev", f"driver=file,cache.no-flush=on,filename={out},node-name=out",
@@ -158,7 +161,7 @@ class Guest:
         elif verdict and self.current:
             self._result(verdict.group(1).lower(), verdict.group(2))
         else:
-            print("    | " + line, flush=True)
+            self.report.say(f"    | {self.current or 'boot'}: {line}")
 
     def _result(self, verdict, text):
         self.results += 1
@@ -177,7 +180,7 @@ class Guest:
         elif kind == "end":
             self._end(int(words[1]))
         elif kind == "up":
-            print(f"  guest up: Linux {words[0]}, {words[1]} s after its start", flush=True)
+            self.report.say(f"       guest of {next(iter(self.cases))} is up: Linux {words[0]}, {words[1]} s")
         elif kind == "down":
             self.down = True
         else:
@@ -188,7 +191,7 @@ class Guest:
             self._result("fail", f"exited {code} without a failed check")
         elif not self.results:
             self._result("fail", "checked nothing")
-        print(f"       {self.current} took {time.monotonic() - self.started:.1f} s", flush=True)
+        self.report.say(f"       {self.current} took {time.monotonic() - self.started:.1f} s")
         self.finished.add(self.current)
         self.current = None
 
@@ -199,9 +202,8 @@ class Guest:
         panic = PANIC.search(console)
         why = panic.group(0) if panic else \
             "QEMU ended early" if in_time else f"guest hung, killed after {self.deadline} s"
-        print("  console tail:", flush=True)
-        for line in console.splitlines()[-40:]:
-            print("    ! " + line, flush=True)
+        tail = "\n".join("    ! " + line for line in console.splitlines()[-40:])
+        self.report.say(f"  console tail of the guest of {next(iter(self.cases))}:\n{tail}")
         for name in self.cases:
             if name not in self.finished:
                 self.report.add(name, "fail", why if name == self.current else "not run: " + why)
