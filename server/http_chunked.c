@@ -36,7 +36,7 @@ enum {
 
 void http_chunked_begin(struct http_chunked *chunked)
 {
-    *chunked = (struct http_chunked){ .state = STATE_SIZE };
+    *chunked = (struct http_chunked){.state = STATE_SIZE};
 }
 
 static bool is_field_value_byte(unsigned char c)
@@ -168,7 +168,7 @@ enum http_chunked_status http_chunked_step(struct http_chunked *chunked, const v
     const unsigned char *bytes = in;
 
     CHECK(chunked->state <= STATE_BAD);
-    *span = (struct http_chunked_span){ 0 };
+    *span = (struct http_chunked_span){0};
     while (chunked->state != STATE_DONE && chunked->state != STATE_BAD) {
         if (span->skip == len) {
             return HTTP_CHUNKED_MORE;

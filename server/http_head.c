@@ -20,15 +20,15 @@ static const struct {
     int status;
     const char *text;
 } error_table[HTTP_HEAD_ERROR_COUNT] = {
-    [HTTP_HEAD_ERROR_NONE] = { 200, "no error" },
-    [HTTP_HEAD_ERROR_SYNTAX] = { 400, "the request head is not valid HTTP" },
-    [HTTP_HEAD_ERROR_FRAMING] = { 400, "the length of the request body is stated wrongly or more than once" },
-    [HTTP_HEAD_ERROR_HOST] = { 400, "exactly one Host header is needed" },
-    [HTTP_HEAD_ERROR_TOO_LARGE] = { 431, "the request head is too large" },
-    [HTTP_HEAD_ERROR_TOO_MANY_HEADERS] = { 431, "the request has too many headers" },
-    [HTTP_HEAD_ERROR_EXPECTATION] = { 417, "only the expectation 100-continue is supported" },
-    [HTTP_HEAD_ERROR_ENCODING] = { 501, "only the transfer coding chunked is supported" },
-    [HTTP_HEAD_ERROR_VERSION] = { 505, "only HTTP/1.0 and HTTP/1.1 are supported" },
+    [HTTP_HEAD_ERROR_NONE] = {200, "no error"},
+    [HTTP_HEAD_ERROR_SYNTAX] = {400, "the request head is not valid HTTP"},
+    [HTTP_HEAD_ERROR_FRAMING] = {400, "the length of the request body is stated wrongly or more than once"},
+    [HTTP_HEAD_ERROR_HOST] = {400, "exactly one Host header is needed"},
+    [HTTP_HEAD_ERROR_TOO_LARGE] = {431, "the request head is too large"},
+    [HTTP_HEAD_ERROR_TOO_MANY_HEADERS] = {431, "the request has too many headers"},
+    [HTTP_HEAD_ERROR_EXPECTATION] = {417, "only the expectation 100-continue is supported"},
+    [HTTP_HEAD_ERROR_ENCODING] = {501, "only the transfer coding chunked is supported"},
+    [HTTP_HEAD_ERROR_VERSION] = {505, "only HTTP/1.0 and HTTP/1.1 are supported"},
 };
 
 int http_head_error_status(enum http_head_error error)
@@ -90,7 +90,7 @@ static int on_name(llhttp_t *parser, const char *at, size_t len)
         if (head->header_count == HTTP_HEAD_HEADERS_MAX) {
             return head_stop(head, HTTP_HEAD_ERROR_TOO_MANY_HEADERS);
         }
-        head->headers[head->header_count] = (struct http_head_field){ 0 };
+        head->headers[head->header_count] = (struct http_head_field){0};
         head->header_count++;
         head->in_value = false;
     }
@@ -322,7 +322,7 @@ struct text http_head_find(const struct http_head *head, const char *buffer, con
             return http_head_text(buffer, head->headers[i].value);
         }
     }
-    return (struct text){ 0 };
+    return (struct text){0};
 }
 
 unsigned http_head_count(const struct http_head *head, const char *buffer, const char *name)

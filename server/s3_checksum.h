@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/http_head.h"
 #include "server/s3_error.h"
 #include "server/text.h"
 
@@ -28,9 +29,9 @@ enum s3_checksum_kind {
     S3_CHECKSUM_COUNT,
 };
 
-#define S3_CHECKSUM_SIZE_MAX   32u
+#define S3_CHECKSUM_SIZE_MAX 32u
 #define S3_CHECKSUM_BASE64_MAX 45u // base64 of 32 bytes and the NUL
-#define S3_CHECKSUM_HEX_MAX    65u
+#define S3_CHECKSUM_HEX_MAX 65u
 
 struct s3_checksum {
     enum s3_checksum_kind kind;
@@ -49,7 +50,7 @@ bool s3_checksum_is_crc(enum s3_checksum_kind kind); // cheap, and combinable ov
 enum s3_checksum_kind s3_checksum_from_name(struct text name);
 enum s3_checksum_kind s3_checksum_from_header(struct text name);
 
-// 0 or -ENOMEM. After success the caller owes exactly one s3_checksum_close(). A reset makes it ready for new data.
+// 0, -ENOMEM, or -ENOTSUP (OpenSSL forbids the hash). After success the caller owes exactly one s3_checksum_close(). A reset makes it ready for new data.
 int s3_checksum_open(struct s3_checksum *checksum, enum s3_checksum_kind kind);
 void s3_checksum_reset(struct s3_checksum *checksum);
 void s3_checksum_update(struct s3_checksum *checksum, const void *data, size_t len);
@@ -92,7 +93,8 @@ struct s3_checksum_request {
     enum s3_checksum_kind trailer;      // announced trailer; NONE without
     enum s3_checksum_kind algorithm;    // what to compute and store: header, trailer or the named algorithm
 };
-// S3_OK, CONFLICTING_CHECKSUMS (two x-amz-checksum- headers, or a header and a trailer that differ), INVALID_CHECKSUM,
+// A decoder of trailers (auth_chunked.h) hands the trailer's value over; everything else is final here.
+// S3_OK, CONFLICTING_CHECKSUMS (two x-amz-checksum- headers, or a header and a trailer), INVALID_CHECKSUM,
 // INVALID_DIGEST.
 enum s3_error s3_checksum_request_read(struct s3_checksum_request *request, const struct http_head *head,
                                        const char *buffer);
