@@ -54,3 +54,30 @@ load() {
 need() {
     "$@" || { fail "set-up" "'$*' failed"; exit 1; }
 }
+
+# nsim_pair QUEUES: two software NICs joined by a wire, eth `nsim0` (10.8.0.1, fd00:8::1) here and `nsim1`
+# (10.8.0.2, fd00:8::2) in namespace `peer`.  Needs module netdevsim loaded.
+nsim_pair() {
+    ip netns add peer || return 1
+    for number in 1 2; do
+        echo "$number 1 $1" >/sys/bus/netdevsim/new_device || return 1
+    done
+    until_true 5 ls /sys/bus/netdevsim/devices/netdevsim2/net || return 1
+    here=$(ls /sys/bus/netdevsim/devices/netdevsim1/net)
+    there=$(ls /sys/bus/netdevsim/devices/netdevsim2/net)
+    ip link set "$here" name nsim0 && ip link set "$there" netns peer name nsim1 || return 1
+    here=$(cat /sys/class/net/nsim0/ifindex)
+    there=$(ip -n peer -o link show nsim1 | cut -d: -f1)
+    # The file takes descriptors of namespaces as its writer has them open.
+    exec 8</proc/self/ns/net 9</run/netns/peer
+    echo "8:$here 9:$there" >/sys/bus/netdevsim/link_device || return 1
+    exec 8<&- 9<&-
+    ip addr add 10.8.0.1/24 dev nsim0 && ip addr add fd00:8::1/64 dev nsim0 nodad && ip link set nsim0 up &&
+        ip -n peer addr add 10.8.0.2/24 dev nsim1 && ip -n peer addr add fd00:8::2/64 dev nsim1 nodad &&
+        ip -n peer link set lo up && ip -n peer link set nsim1 up
+}
+
+nsim_remove() {
+    for number in 1 2; do echo "$number" >/sys/bus/netdevsim/del_device; done
+    ip netns del peer
+}
