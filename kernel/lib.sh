@@ -36,14 +36,15 @@ mirror() {
 		awk '$3 == "main" && $2 !~ /security|updates/ && !seen++ { print $1 }'
 }
 
-# The list folder is private, so apt must be told about every file it would otherwise share.
+# The list folder is private, so apt must be told about every file it would otherwise share. A mirror frozen on purpose serves lists
+# past their date; the signature is verified all the same.
 apt_own() {
 	local tool=$1
 	shift
 	"$tool" -qq -o Dir::Etc::SourceList="$KERNEL_CACHE/apt/sources.list" \
 		-o Dir::Etc::SourceParts=/dev/null \
 		-o Dir::State::Lists="$KERNEL_CACHE/apt/lists" \
-		-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
+		-o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o Acquire::Check-Valid-Until=false \
 		-o APT::Sandbox::User=root "$@"
 }
 

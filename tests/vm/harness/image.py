@@ -229,7 +229,8 @@ class Modules:
 def _add_guest(archive):
     archive.file(HERE / "guest" / "init", "init")
     for path in sorted((HERE / "guest").iterdir()):
-        if path.name != "init":
+        # Python leaves a cache folder here once a test imports a guest module.
+        if path.name != "init" and path.is_file():
             archive.file(path, "vm/" + path.name)
 
 
