@@ -94,13 +94,14 @@ struct conf_limits {
     uint64_t body_timeout_ns; /* longest pause inside a body */
     uint64_t body_rate_min;   /* bytes per second averaged over body_rate_window; 0: none */
     uint64_t body_rate_window_ns;
-    uint64_t idle_timeout_ns;            /* between requests */
-    uint64_t send_timeout_ns;            /* no progress of a response */
-    uint32_t connections_max;            /* per worker */
-    uint32_t connections_per_peer_max;   /* per worker; 0: no own limit */
-    uint32_t uploads_max;                /* per worker */
-    uint32_t uploads_per_peer_max;       /* per worker; 0: no own limit */
-    uint32_t buffers_per_connection_max; /* receive buffers that one connection may hold */
+    uint64_t idle_timeout_ns;          /* between requests */
+    uint64_t send_timeout_ns;          /* no progress of a response */
+    uint32_t connections_max;          /* per worker */
+    uint32_t connections_per_peer_max; /* per worker; 0: no own limit */
+    uint32_t uploads_max;              /* per worker */
+    uint32_t uploads_per_peer_max;     /* per worker; 0: no own limit */
+    uint32_t
+        buffers_per_connection_max; /* receive buffers that one connection may hold; 0: an eighth of the area */
     uint64_t upload_queue_max;    /* bytes of one upload that wait for the device before its peer is paused */
     uint64_t object_size_max;     /* bytes */
     uint64_t tcp_keepalive_ns;    /* 0: the system's */
