@@ -36,7 +36,7 @@ CFLAGS_ALL   := -std=gnu11 $(OPT) $(WARN) -fno-omit-frame-pointer -fstack-protec
 LDFLAGS_ALL  := $(SAN) $(LDFLAGS) -Wl,--as-needed
 LDLIBS_ALL   := $(D)/liburing/usr/lib/$(MULTIARCH)/liburing.a $(D)/llhttp/usr/lib/$(MULTIARCH)/libllhttp.a \
                 $(D)/isal/usr/lib/libisal.a -lssl -lcrypto -lzstd -lyaml -lsqlite3 -lexpat \
-                -lnl-route-3 -lnl-genl-3 -lnl-3 -lxdp -lbpf -lpthread -lm
+                -lnl-route-3 -lnl-genl-3 -lnl-3 -lxdp -lbpf -lmicrohttpd -lcurl -lpthread -lm
 
 # ---- archives: one per folder ----------------------------------------------------------------------------------------
 

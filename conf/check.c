@@ -114,8 +114,8 @@ static int check_protocol(const struct conf_listener *listener, const struct con
             place, listener, "key_template", err,
             "is missing: protocol raw needs the template of keys, such as \"{date}/{time}-{peer}-{seq}\"");
     }
-    const void *const only_raw[] = { listener->bucket, listener->key_template };
-    const void *const only_s3[] = { listener->region, listener->virtual_host_domain };
+    const void *const only_raw[] = {listener->bucket, listener->key_template};
+    const void *const only_s3[] = {listener->region, listener->virtual_host_domain};
     for (size_t i = 0; i < ARRAY_COUNT(only_raw); i++) {
         if (!is_raw && place_is_given(place, only_raw[i])) {
             return place_error(place, only_raw[i], err,

@@ -21,17 +21,17 @@
 #include "base/err.h"
 #include "base/log.h"
 
-#define CONF_PATH_DEFAULT   "/etc/penstock/penstock.yaml"
+#define CONF_PATH_DEFAULT "/etc/penstock/penstock.yaml"
 
-#define CONF_NAME_MAX       63U   /* bytes of a node's or listener's name */
-#define CONF_PATH_SIZE      4096U /* bytes of a path with its NUL */
-#define CONF_DEVICES_MAX    64U   /* = STORE_DEVICES_MAX, asserted where both are seen */
-#define CONF_LISTENERS_MAX  16U
-#define CONF_WORKERS_MAX    64U
-#define CONF_NUMBERS_MAX    128U /* members of a list of CPUs or queues */
-#define CONF_INTERFACE_SIZE 16U  /* IFNAMSIZ */
-#define CONF_TEMPLATE_SIZE  512U /* bytes of a key template with its NUL */
-#define CONF_TEXT_SIZE      256U
+#define CONF_NAME_MAX 63U    /* bytes of a node's or listener's name */
+#define CONF_PATH_SIZE 4096U /* bytes of a path with its NUL */
+#define CONF_DEVICES_MAX 64U /* = STORE_DEVICES_MAX, asserted where both are seen */
+#define CONF_LISTENERS_MAX 16U
+#define CONF_WORKERS_MAX 64U
+#define CONF_NUMBERS_MAX 128U   /* members of a list of CPUs or queues */
+#define CONF_INTERFACE_SIZE 16U /* IFNAMSIZ */
+#define CONF_TEMPLATE_SIZE 512U /* bytes of a key template with its NUL */
+#define CONF_TEXT_SIZE 256U
 
 enum conf_protocol { CONF_PROTOCOL_S3, CONF_PROTOCOL_RAW };
 enum conf_receive { CONF_RECEIVE_AUTO, CONF_RECEIVE_SOCKET, CONF_RECEIVE_ZCRX, CONF_RECEIVE_AF_XDP };
@@ -145,7 +145,7 @@ struct conf {
     struct conf_admin admin;
 };
 
-/* Reads and checks a file. On failure returns -ERR_INVALID_CONFIG (or the -errno of the read; nothing is allocated) and `err`
+/* Reads and checks a file. On failure returns ERR_INVALID_CONFIG (or the -errno of the read; nothing is allocated) and `err`
  * says "file:line:column: key: value: what is allowed". */
 int conf_load(const char *path, struct conf **out, struct err *err);
 /* The same from memory; `name` stands for the file in messages. */

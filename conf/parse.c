@@ -26,11 +26,11 @@
 #include "base/check.h"
 #include "conf/schema_int.h"
 
-#define FRAMES_MAX    6U
+#define FRAMES_MAX 6U
 #define FILE_SIZE_MAX (1U * MIB)
-#define PLACES_MAX    2048U
+#define PLACES_MAX 2048U
 #define PATH_TEXT_MAX 160U
-#define SHOWN_MAX     80U /* bytes of a value shown in a message */
+#define SHOWN_MAX 80U /* bytes of a value shown in a message */
 
 enum frame_kind { FRAME_MAP, FRAME_LIST, FRAME_NUMBERS };
 
@@ -88,7 +88,7 @@ static void shown_write(const char *text, size_t len, char to[SHOWN_MAX + 4])
 static int fail_at(struct parser *parser, yaml_mark_t mark, const char *path, const char *shown,
                    const char *sentence)
 {
-    return err_set(parser->err, -ERR_INVALID_CONFIG, "%s:%zu:%zu: %s%s%s%s%s", parser->place.file,
+    return err_set(parser->err, ERR_INVALID_CONFIG, "%s:%zu:%zu: %s%s%s%s%s", parser->place.file,
                    mark.line + 1, mark.column + 1, path, path[0] == '\0' ? "" : ": ", shown,
                    shown[0] == '\0' ? "" : ": ", sentence);
 }
@@ -112,7 +112,7 @@ static int place_add(struct parser *parser, const struct place_entry *entry)
 {
     struct conf_place *place = &parser->place;
     if (place->count == PLACES_MAX) {
-        return err_set(parser->err, -ERR_INVALID_CONFIG, "%s:%u:%u: too many keys: at most %u are read",
+        return err_set(parser->err, ERR_INVALID_CONFIG, "%s:%u:%u: too many keys: at most %u are read",
                        place->file, entry->line, entry->column, PLACES_MAX);
     }
     place->entries[place->count++] = *entry;
@@ -161,7 +161,7 @@ int place_error(const struct conf_place *place, const void *field, struct err *e
         entry = place_find_section(place, field);
     }
     CHECK(entry != NULL);
-    return err_set(err, -ERR_INVALID_CONFIG, "%s:%u:%u: %s: %s%s%s", place->file, entry->line, entry->column,
+    return err_set(err, ERR_INVALID_CONFIG, "%s:%u:%u: %s: %s%s%s", place->file, entry->line, entry->column,
                    entry->path, entry->shown, entry->shown[0] == '\0' ? "" : ": ", sentence);
 }
 
@@ -175,7 +175,7 @@ int place_missing(const struct conf_place *place, const void *section, const cha
     va_end(args);
     const struct place_entry *entry = place_find(place, section, true);
     CHECK(entry != NULL);
-    return err_set(err, -ERR_INVALID_CONFIG, "%s:%u:%u: %s.%s: %s", place->file, entry->line, entry->column,
+    return err_set(err, ERR_INVALID_CONFIG, "%s:%u:%u: %s.%s: %s", place->file, entry->line, entry->column,
                    entry->path, key, sentence);
 }
 
@@ -223,11 +223,11 @@ static int frame_push(struct parser *parser, enum frame_kind kind, const struct 
 
 static int section_place(struct parser *parser, const struct frame *frame, const void *field)
 {
-    struct place_entry entry = { .field = field,
-                                 .is_section = true,
-                                 .line = (uint32_t)frame->mark.line + 1,
-                                 .column = (uint32_t)frame->mark.column + 1,
-                                 .row = frame->row };
+    struct place_entry entry = {.field = field,
+                                .is_section = true,
+                                .line = (uint32_t)frame->mark.line + 1,
+                                .column = (uint32_t)frame->mark.column + 1,
+                                .row = frame->row};
     snprintf(entry.path, sizeof(entry.path), "%s", frame->path[0] == '\0' ? "file" : frame->path);
     return place_add(parser, &entry);
 }
@@ -267,7 +267,7 @@ static int frame_open_element(struct parser *parser, struct frame *list, yaml_ma
         snprintf(sentence, sizeof(sentence), "at most %u are allowed", (unsigned)list->row->max);
         return fail_at(parser, mark, list->path, "", sentence);
     }
-    struct frame *frame;
+    struct frame *frame = NULL;
     int rc = frame_push(parser, FRAME_MAP, list->row, path, mark, &frame);
     if (rc == 0) {
         frame->base = element;
@@ -293,7 +293,7 @@ static const char *type_word(const struct schema_row *row)
 static int frame_open_map(struct parser *parser, const yaml_event_t *event)
 {
     struct frame *top = frame_top(parser);
-    struct frame *frame;
+    struct frame *frame = NULL;
     yaml_mark_t mark = event->start_mark;
     if (top == NULL) {
         int rc = frame_push(parser, FRAME_MAP, NULL, "", mark, &frame);
@@ -346,7 +346,7 @@ static int frame_open_list(struct parser *parser, const yaml_event_t *event)
         return fail_at(parser, mark, path, "", type_word(row));
     }
     top->key = -1;
-    struct frame *frame;
+    struct frame *frame = NULL;
     int rc =
         frame_push(parser, row->type == SCHEMA_LIST ? FRAME_LIST : FRAME_NUMBERS, row, path, mark, &frame);
     if (rc != 0) {
@@ -354,10 +354,10 @@ static int frame_open_list(struct parser *parser, const yaml_event_t *event)
     }
     frame->base = top->base;
     frame->field = top->base + row->offset;
-    struct place_entry entry = { .field = frame->field,
-                                 .line = (uint32_t)mark.line + 1,
-                                 .column = (uint32_t)mark.column + 1,
-                                 .row = row };
+    struct place_entry entry = {.field = frame->field,
+                                .line = (uint32_t)mark.line + 1,
+                                .column = (uint32_t)mark.column + 1,
+                                .row = row};
     snprintf(entry.path, sizeof(entry.path), "%s", path);
     return row->type == SCHEMA_NUMBERS ? place_add(parser, &entry) : 0;
 }
@@ -407,11 +407,11 @@ static int store_scalar(struct parser *parser, const struct schema_row *row, con
                         const yaml_event_t *event, bool is_member)
 {
     const char *text = (const char *)event->data.scalar.value;
-    struct place_entry entry = { .field = field,
-                                 .line = (uint32_t)event->start_mark.line + 1,
-                                 .column = (uint32_t)event->start_mark.column + 1,
-                                 .row = row };
-    struct err reason = { "" };
+    struct place_entry entry = {.field = field,
+                                .line = (uint32_t)event->start_mark.line + 1,
+                                .column = (uint32_t)event->start_mark.column + 1,
+                                .row = row};
+    struct err reason = {""};
     snprintf(entry.path, sizeof(entry.path), "%s", path);
     shown_write(text, event->data.scalar.length, entry.shown);
     bool is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -526,10 +526,10 @@ static int yaml_fail(struct parser *parser)
 {
     const yaml_parser_t *yaml = &parser->yaml;
     if (yaml->error == YAML_READER_ERROR) {
-        return err_set(parser->err, -ERR_INVALID_CONFIG, "%s: byte %zu: not YAML: %s", parser->place.file,
+        return err_set(parser->err, ERR_INVALID_CONFIG, "%s: byte %zu: not YAML: %s", parser->place.file,
                        yaml->problem_offset, yaml->problem == NULL ? "unreadable" : yaml->problem);
     }
-    return err_set(parser->err, -ERR_INVALID_CONFIG, "%s:%zu:%zu: not YAML: %s", parser->place.file,
+    return err_set(parser->err, ERR_INVALID_CONFIG, "%s:%zu:%zu: not YAML: %s", parser->place.file,
                    yaml->problem_mark.line + 1, yaml->problem_mark.column + 1,
                    yaml->problem == NULL ? "out of memory" : yaml->problem);
 }
@@ -553,7 +553,7 @@ static int parse_events(struct parser *parser)
         }
     }
     if (documents == 0) {
-        return err_set(parser->err, -ERR_INVALID_CONFIG,
+        return err_set(parser->err, ERR_INVALID_CONFIG,
                        "%s: is empty: the sections node, store and listeners are needed", parser->place.file);
     }
     return 0;
@@ -627,7 +627,7 @@ int conf_load(const char *path, struct conf **out, struct err *err)
     if (rc != 0) {
         err_set(err, rc, "%s: cannot be read: %s", path, err_text(rc));
     } else if (len > FILE_SIZE_MAX) {
-        rc = err_set(err, -ERR_INVALID_CONFIG, "%s: is larger than 1MiB, so it is no configuration", path);
+        rc = err_set(err, ERR_INVALID_CONFIG, "%s: is larger than 1MiB, so it is no configuration", path);
     } else {
         rc = conf_parse(path, text, len, out, err);
     }

@@ -172,8 +172,8 @@ static void allowed_print(const struct schema_row *row, FILE *to)
 
 static const char *type_name(enum schema_type type)
 {
-    static const char *const names[] = { "section", "list",   "text",   "size",    "rate",   "duration",
-                                         "count",   "switch", "choice", "address", "numbers" };
+    static const char *const names[] = {"section", "list",   "text",   "size",    "rate",   "duration",
+                                        "count",   "switch", "choice", "address", "numbers"};
     return names[type];
 }
 

@@ -27,11 +27,11 @@ enum schema_type {
     SCHEMA_NUMBERS   /* struct conf_numbers */
 };
 
-#define SCHEMA_REQUIRED     1U /* must be given where its section is given */
+#define SCHEMA_REQUIRED 1U /* must be given where its section is given */
 #define SCHEMA_POWER_OF_TWO 2U
-#define SCHEMA_ZERO         4U  /* 0 is allowed although it is below min */
-#define SCHEMA_EMPTY        8U  /* text may be empty */
-#define SCHEMA_AUTO         16U /* numbers: the word auto is allowed */
+#define SCHEMA_ZERO 4U  /* 0 is allowed although it is below min */
+#define SCHEMA_EMPTY 8U /* text may be empty */
+#define SCHEMA_AUTO 16U /* numbers: the word auto is allowed */
 
 struct schema_choice {
     const char *text;
@@ -72,7 +72,7 @@ const char *schema_nearest(const char *parent, const char *key);
 
 /* ---- values (value.c) ------------------------------------------------------------------------------------------------ */
 
-/* Reads `text` into the field at `field`. 0; on failure -ERR_INVALID_CONFIG and `err` holds what is allowed (no position, no
+/* Reads `text` into the field at `field`. 0; on failure ERR_INVALID_CONFIG and `err` holds what is allowed (no position, no
  * key). Not for sections and lists. */
 int value_read(const struct schema_row *row, const char *text, void *field, struct err *err);
 /* Adds one member ("3" or "0-7") to a set of numbers. */
@@ -91,7 +91,7 @@ int value_address_read(const char *text, struct conf_address *out);
 
 struct conf_place; /* where each field was written */
 /* Reports "file:line:column: key: value: sentence" for the place where `field` was written (or its section, when it was not).
- * Returns -ERR_INVALID_CONFIG. */
+ * Returns ERR_INVALID_CONFIG. */
 __attribute__((format(printf, 4, 5))) int place_error(const struct conf_place *place, const void *field,
                                                       struct err *err, const char *format, ...);
 /* The same for a key of a section (the list's element, or the section's first field) that should have been there. */

@@ -19,8 +19,8 @@ struct duration_unit {
 };
 
 static const struct duration_unit duration_units[] = {
-    { "d", 86400 * NS_PER_S }, { "h", 3600 * NS_PER_S }, { "m", 60 * NS_PER_S },
-    { "s", NS_PER_S },         { "ms", NS_PER_MS },      { "us", NS_PER_US },
+    {"d", 86400 * NS_PER_S}, {"h", 3600 * NS_PER_S}, {"m", 60 * NS_PER_S},
+    {"s", NS_PER_S},         {"ms", NS_PER_MS},      {"us", NS_PER_US},
 };
 
 int value_duration_read(const char *text, uint64_t *out)
@@ -179,7 +179,7 @@ static int quantity_check(const struct schema_row *row, uint64_t value, struct e
     }
     value_range_text(row, range, sizeof(range));
     if (value < row->min || value > row->max) {
-        return err_set(err, -ERR_INVALID_CONFIG, "must be %s", range);
+        return err_set(err, ERR_INVALID_CONFIG, "must be %s", range);
     }
     if ((row->flags & SCHEMA_POWER_OF_TWO) != 0 && !bytes_is_power_of_two(value)) {
         char below[64];
@@ -187,8 +187,7 @@ static int quantity_check(const struct schema_row *row, uint64_t value, struct e
         uint64_t power = 1ULL << (63 - __builtin_clzll(value));
         quantity_write(row->type, power, below, sizeof(below));
         quantity_write(row->type, power * 2, above, sizeof(above));
-        return err_set(err, -ERR_INVALID_CONFIG, "must be %s; the nearest are %s and %s", range, below,
-                       above);
+        return err_set(err, ERR_INVALID_CONFIG, "must be %s; the nearest are %s and %s", range, below, above);
     }
     return 0;
 }
@@ -268,7 +267,7 @@ static int quantity_read(const struct schema_row *row, const char *text, uint64_
     } else if (rc != 0) {
         char range[256];
         value_range_text(row, range, sizeof(range));
-        return err_set(err, -ERR_INVALID_CONFIG, "must be %s, %s", quantity_form(row->type), range);
+        return err_set(err, ERR_INVALID_CONFIG, "must be %s, %s", quantity_form(row->type), range);
     }
     rc = quantity_check(row, value, err);
     if (rc == 0) {
@@ -285,16 +284,16 @@ static int text_read(const struct schema_row *row, const char *text, char *field
         return 0;
     }
     if (len == 0 || len >= row->size) {
-        return err_set(err, -ERR_INVALID_CONFIG, "must have 1 to %zu bytes", row->size - 1);
+        return err_set(err, ERR_INVALID_CONFIG, "must have 1 to %zu bytes", row->size - 1);
     }
     for (const char *at = text; *at != '\0'; at++) {
         if ((unsigned char)*at < 0x20 || *at == 0x7f) {
-            return err_set(err, -ERR_INVALID_CONFIG, "must not hold control characters");
+            return err_set(err, ERR_INVALID_CONFIG, "must not hold control characters");
         }
     }
     const char *allowed = row->check == NULL ? NULL : row->check(text);
     if (allowed != NULL) {
-        return err_set(err, -ERR_INVALID_CONFIG, "must be %s", allowed);
+        return err_set(err, ERR_INVALID_CONFIG, "must be %s", allowed);
     }
     memcpy(field, text, len + 1);
     return 0;
@@ -313,13 +312,13 @@ static int choice_read(const struct schema_row *row, const char *text, unsigned 
         len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s", joint, choice->text);
         CHECK(len < sizeof(list));
     }
-    return err_set(err, -ERR_INVALID_CONFIG, "must be %s", list);
+    return err_set(err, ERR_INVALID_CONFIG, "must be %s", list);
 }
 
 static int bool_read(const char *text, bool *field, struct err *err)
 {
     if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0) {
-        return err_set(err, -ERR_INVALID_CONFIG, "must be true or false");
+        return err_set(err, ERR_INVALID_CONFIG, "must be true or false");
     }
     *field = text[0] == 't';
     return 0;
@@ -349,15 +348,15 @@ int value_number_add(const struct schema_row *row, const char *text, struct conf
     }
     if (first_len >= sizeof(first_text) || count_read(first_text, &first) != 0 ||
         count_read(dash == NULL ? first_text : dash + 1, &last) != 0 || last < first || last > row->max) {
-        return err_set(err, -ERR_INVALID_CONFIG,
+        return err_set(err, ERR_INVALID_CONFIG,
                        "must be numbers or ranges up to %" PRIu64 ", such as 4 or 0-3", row->max);
     }
     for (uint64_t value = first; value <= last; value++) {
         if (numbers_hold(field, value)) {
-            return err_set(err, -ERR_INVALID_CONFIG, "must not name %" PRIu64 " twice", value);
+            return err_set(err, ERR_INVALID_CONFIG, "must not name %" PRIu64 " twice", value);
         }
         if (field->count == CONF_NUMBERS_MAX) {
-            return err_set(err, -ERR_INVALID_CONFIG, "must have at most %u members", CONF_NUMBERS_MAX);
+            return err_set(err, ERR_INVALID_CONFIG, "must have at most %u members", CONF_NUMBERS_MAX);
         }
         field->values[field->count++] = (uint32_t)value;
     }
@@ -368,7 +367,7 @@ int value_number_add(const struct schema_row *row, const char *text, struct conf
 static int numbers_read(const struct schema_row *row, const char *text, struct conf_numbers *field,
                         struct err *err)
 {
-    struct conf_numbers numbers = { .is_auto = false };
+    struct conf_numbers numbers = {.is_auto = false};
     if (strcmp(text, "auto") == 0 && (row->flags & SCHEMA_AUTO) != 0) {
         numbers.is_auto = true;
         *field = numbers;
@@ -399,7 +398,7 @@ static int numbers_read(const struct schema_row *row, const char *text, struct c
 
 int value_read(const struct schema_row *row, const char *text, void *field, struct err *err)
 {
-    uint64_t value;
+    uint64_t value = 0;
     int rc;
     switch (row->type) {
     case SCHEMA_TEXT:
@@ -421,7 +420,7 @@ int value_read(const struct schema_row *row, const char *text, void *field, stru
     case SCHEMA_ADDRESS:
         if (value_address_read(text, field) != 0) {
             return err_set(
-                err, -ERR_INVALID_CONFIG,
+                err, ERR_INVALID_CONFIG,
                 "must be a numeric address and a port from 1 to 65535: 127.0.0.1:9000, [::1]:9000 or *:9000");
         }
         return 0;
@@ -432,7 +431,7 @@ int value_read(const struct schema_row *row, const char *text, void *field, stru
         break;
     }
     CHECK(!"value_read: the row holds no value");
-    return -ERR_INVALID_CONFIG;
+    return ERR_INVALID_CONFIG;
 }
 
 /* ---- writing --------------------------------------------------------------------------------------------------------- */

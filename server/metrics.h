@@ -78,9 +78,9 @@ enum metrics_status {
     X(MESSAGE, "message")
 
 #define METRICS_MEMBER_TIMEOUT(symbol, text) METRICS_TIMEOUT_##symbol,
-#define METRICS_MEMBER_LIMIT(symbol, text)   METRICS_LIMIT_##symbol,
-#define METRICS_MEMBER_ABORT(symbol, text)   METRICS_ABORT_##symbol,
-#define METRICS_MEMBER_STAGE(symbol, text)   METRICS_STAGE_##symbol,
+#define METRICS_MEMBER_LIMIT(symbol, text) METRICS_LIMIT_##symbol,
+#define METRICS_MEMBER_ABORT(symbol, text) METRICS_ABORT_##symbol,
+#define METRICS_MEMBER_STAGE(symbol, text) METRICS_STAGE_##symbol,
 enum metrics_timeout { METRICS_TIMEOUTS(METRICS_MEMBER_TIMEOUT) METRICS_TIMEOUT_COUNT };
 enum metrics_limit { METRICS_LIMITS(METRICS_MEMBER_LIMIT) METRICS_LIMIT_COUNT };
 enum metrics_abort { METRICS_ABORTS(METRICS_MEMBER_ABORT) METRICS_ABORT_COUNT };
@@ -89,28 +89,28 @@ enum metrics_stage { METRICS_STAGES(METRICS_MEMBER_STAGE) METRICS_STAGE_COUNT };
 /* ---- cells ------------------------------------------------------------------------------------------------------- */
 
 #define METRICS_CELLS_NONE
-#define METRICS_CELLS_OPERATION_STATUS     [METRICS_OP_COUNT][METRICS_STATUS_COUNT]
-#define METRICS_CELLS_COPY                 [STORE_COPY_REASONS]
-#define METRICS_CELLS_TIMEOUT              [METRICS_TIMEOUT_COUNT]
-#define METRICS_CELLS_LIMIT                [METRICS_LIMIT_COUNT]
-#define METRICS_CELLS_ABORT                [METRICS_ABORT_COUNT]
-#define METRICS_CELLS_STAGE                [METRICS_STAGE_COUNT]
+#define METRICS_CELLS_OPERATION_STATUS [METRICS_OP_COUNT][METRICS_STATUS_COUNT]
+#define METRICS_CELLS_COPY [STORE_COPY_REASONS]
+#define METRICS_CELLS_TIMEOUT [METRICS_TIMEOUT_COUNT]
+#define METRICS_CELLS_LIMIT [METRICS_LIMIT_COUNT]
+#define METRICS_CELLS_ABORT [METRICS_ABORT_COUNT]
+#define METRICS_CELLS_STAGE [METRICS_STAGE_COUNT]
 
-#define METRICS_TYPE_COUNTER               _Atomic uint64_t
-#define METRICS_TYPE_GAUGE                 _Atomic uint64_t
-#define METRICS_TYPE_HISTOGRAM             struct store_histogram
+#define METRICS_TYPE_COUNTER _Atomic uint64_t
+#define METRICS_TYPE_GAUGE _Atomic uint64_t
+#define METRICS_TYPE_HISTOGRAM struct store_histogram
 
 #define METRICS_FIELD(kind, field, labels) METRICS_TYPE_##kind field METRICS_CELLS_##labels;
 #define METRICS_SKIP(kind, field, labels)
 
 /* One struct per scope that we count in ourselves. */
-#define METRICS_IN_PROCESS(kind, field, labels)              METRICS_FIELD(kind, field, labels)
-#define METRICS_IN_WORKER                                    METRICS_SKIP
-#define METRICS_IN_LISTENER                                  METRICS_SKIP
-#define METRICS_IN_RX                                        METRICS_SKIP
-#define METRICS_IN_RX_INFO                                   METRICS_SKIP
-#define METRICS_IN_DEVICE                                    METRICS_SKIP
-#define METRICS_IN_STORE                                     METRICS_SKIP
+#define METRICS_IN_PROCESS(kind, field, labels) METRICS_FIELD(kind, field, labels)
+#define METRICS_IN_WORKER METRICS_SKIP
+#define METRICS_IN_LISTENER METRICS_SKIP
+#define METRICS_IN_RX METRICS_SKIP
+#define METRICS_IN_RX_INFO METRICS_SKIP
+#define METRICS_IN_DEVICE METRICS_SKIP
+#define METRICS_IN_STORE METRICS_SKIP
 #define METRIC(scope, kind, field, labels, name, unit, help) METRICS_IN_##scope(kind, field, labels)
 struct metrics_process {
 #include "server/metrics.def"
@@ -118,13 +118,13 @@ struct metrics_process {
 #undef METRICS_IN_PROCESS
 #undef METRICS_IN_WORKER
 #define METRICS_IN_PROCESS METRICS_SKIP
-#define METRICS_IN_WORKER  METRICS_FIELD
+#define METRICS_IN_WORKER METRICS_FIELD
 struct metrics_worker {
 #include "server/metrics.def"
 } __attribute__((aligned(128)));
 #undef METRICS_IN_WORKER
 #undef METRICS_IN_LISTENER
-#define METRICS_IN_WORKER   METRICS_SKIP
+#define METRICS_IN_WORKER METRICS_SKIP
 #define METRICS_IN_LISTENER METRICS_FIELD
 struct metrics_listener {
 #include "server/metrics.def"

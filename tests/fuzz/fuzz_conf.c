@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct conf *conf = NULL;
-    struct err err = { "" };
+    struct err err = {""};
     int rc = conf_parse("input", (const char *)data, size, &conf, &err);
     if (rc != 0) {
         CHECK(conf == NULL);

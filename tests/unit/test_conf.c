@@ -12,15 +12,15 @@
 #include "conf/conf.h"
 #include "conf/schema_int.h"
 
-#define NODE      "node: { data_dir: d }\n"
-#define STORE     "store: { devices: [ { path: p } ] }\n"
-#define ONE       "{ name: a, protocol: s3, address: \"127.0.0.1:9000\" }"
+#define NODE "node: { data_dir: d }\n"
+#define STORE "store: { devices: [ { path: p } ] }\n"
+#define ONE "{ name: a, protocol: s3, address: \"127.0.0.1:9000\" }"
 #define LISTENERS "listeners:\n  - " ONE "\n"
 
 static struct conf *load(const char *text)
 {
     struct conf *conf = NULL;
-    struct err err = { "" };
+    struct err err = {""};
     int rc = conf_parse("t.yaml", text, strlen(text), &conf, &err);
     cr_assert(rc == 0, "%s", err.text);
     cr_assert_not_null(conf);
@@ -30,9 +30,9 @@ static struct conf *load(const char *text)
 static void refuse(const char *text, const char *message)
 {
     struct conf *conf = NULL;
-    struct err err = { "" };
+    struct err err = {""};
     int rc = conf_parse("t.yaml", text, strlen(text), &conf, &err);
-    cr_expect_eq(rc, -ERR_INVALID_CONFIG, "accepted: %s", text);
+    cr_expect_eq(rc, ERR_INVALID_CONFIG, "accepted: %s", text);
     cr_expect_null(conf);
     cr_expect_str_eq(err.text, message);
 }
@@ -52,7 +52,7 @@ static void refuse_listener(const char *extra, const char *message)
 Test(conf, the_demo_file_loads_as_it_stands)
 {
     struct conf *conf = NULL;
-    struct err err = { "" };
+    struct err err = {""};
     int rc = conf_load("conf/examples/demo.yaml", &conf, &err);
     cr_assert_eq(rc, 0, "%s", err.text);
     cr_expect_str_eq(conf->node.name, "demo");
@@ -133,20 +133,20 @@ Test(conf, star_means_every_address_of_both_families)
     struct conf_address address;
     cr_assert_eq(value_address_read("*:9000", &address), 0);
     cr_expect_eq(address.addr.ss_family, AF_INET6);
-    static const char *const bad[] = { "",
-                                       ":",
-                                       "9000",
-                                       "127.0.0.1",
-                                       "127.0.0.1:",
-                                       "127.0.0.1:0",
-                                       "127.0.0.1:65536",
-                                       "127.0.0.1:+80",
-                                       "localhost:80",
-                                       "::1:80",
-                                       "[::1:80",
-                                       "[]:80",
-                                       "1.2.3:80",
-                                       "127.0.0.1:080808" };
+    static const char *const bad[] = {"",
+                                      ":",
+                                      "9000",
+                                      "127.0.0.1",
+                                      "127.0.0.1:",
+                                      "127.0.0.1:0",
+                                      "127.0.0.1:65536",
+                                      "127.0.0.1:+80",
+                                      "localhost:80",
+                                      "::1:80",
+                                      "[::1:80",
+                                      "[]:80",
+                                      "1.2.3:80",
+                                      "127.0.0.1:080808"};
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
         cr_expect_neq(value_address_read(bad[i], &address), 0, "%s", bad[i]);
     }
@@ -228,7 +228,7 @@ Test(conf_refuses, a_value_outside_its_choices)
 
 Test(conf_refuses, a_key_template_under_which_two_streams_could_meet)
 {
-    static const char *const bad[] = { "{date}", "{seq", "seq}", "{sequence}", "/{seq}" };
+    static const char *const bad[] = {"{date}", "{seq", "seq}", "{sequence}", "/{seq}"};
     for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
         char text[256];
         char message[512];
@@ -295,7 +295,7 @@ Test(conf_refuses, the_wrong_shape)
 Test(conf_refuses, a_file_that_is_not_there)
 {
     struct conf *conf = NULL;
-    struct err err = { "" };
+    struct err err = {""};
     cr_expect_eq(conf_load("/nonexistent/p.yaml", &conf, &err), -2);
     cr_expect_str_eq(err.text, "/nonexistent/p.yaml: cannot be opened: No such file or directory; name the "
                                "configuration with --config FILE");
