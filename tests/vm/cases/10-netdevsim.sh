@@ -11,11 +11,13 @@ need nsim_pair 4
 is "it has 4 receive queues" 4 "$(ls -d /sys/class/net/nsim0/queues/rx-* | wc -l)"
 ok "the peer answers over IPv4" ip netns exec peer ping -c 1 -W 5 10.8.0.1
 ok "the peer answers over IPv6" ip netns exec peer ping -6 -c 1 -W 5 fd00:8::1
-head -c 3000000 /dev/urandom >/tmp/payload
-nc -l -p 7000 >/tmp/arrived &
-until_true 5 sh -c 'grep -q ":1B58 " /proc/net/tcp6' || fail "the receiver listens" "it does not"
-ip netns exec peer nc 10.8.0.1 7000 </tmp/payload
-wait $!
-ok "3 MB arrive unchanged" cmp /tmp/payload /tmp/arrived
+mkdir -p /tmp/served
+head -c 3000000 /dev/urandom >/tmp/served/payload
+ip netns exec peer python3 -m http.server --directory /tmp/served 7000 >/dev/null 2>&1 &
+server=$!
+need curl -s --retry 30 --retry-connrefused -o /tmp/arrived http://10.8.0.2:7000/payload
+ok "3 MB arrive unchanged" cmp /tmp/served/payload /tmp/arrived
+kill $server
+wait $server
 nsim_remove
 ok "the module unloads" rmmod netdevsim
