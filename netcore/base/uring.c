@@ -37,8 +37,9 @@ static int uring_open_refused(int rc, struct err *err)
         return err_set(err, rc, "io_uring: not enough memory for the ring; free memory or lower workers");
     }
     if (rc == -EPERM) {
-        return err_set(err, rc, "io_uring is not permitted here; set sysctl kernel.io_uring_disabled=0 and, in a "
-                                "container, allow io_uring_setup in the seccomp profile");
+        return err_set(err, rc,
+                       "io_uring is not permitted here; set sysctl kernel.io_uring_disabled=0 and, in a "
+                       "container, allow io_uring_setup in the seccomp profile");
     }
     if (rc == -ENOSYS) {
         return err_set(err, rc, "this kernel has no io_uring; Linux 6.1 or later is needed");
@@ -75,8 +76,10 @@ int uring_open(struct uring *uring, const struct uring_options *options, struct 
     CHECK(bytes_is_power_of_two(options->cq_entries));
     memset(uring, 0, sizeof(*uring));
     uint32_t must = (options->want_cqe32 ? IORING_SETUP_CQE32 : 0U) |
-                    (options->want_sqe128 ? IORING_SETUP_SQE128 : 0U) | (options->want_iopoll ? IORING_SETUP_IOPOLL : 0U);
-    const uint32_t optional[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0};
+                    (options->want_sqe128 ? IORING_SETUP_SQE128 : 0U) |
+                    (options->want_iopoll ? IORING_SETUP_IOPOLL : 0U);
+    const uint32_t optional[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
+                                 IORING_SETUP_COOP_TASKRUN, 0};
     int rc = -EINVAL;
     for (size_t i = 0; i < ARRAY_COUNT(optional) && rc == -EINVAL; i++) {
         rc = uring_open_flags(uring, options, must | optional[i]);
@@ -123,7 +126,7 @@ struct io_uring_sqe *uring_sqe(struct uring *uring)
 void uring_sqe_bind(struct io_uring_sqe *sqe, enum uring_class class, void *op)
 {
     CHECK(((uintptr_t)op & CLASS_MASK) == 0);
-    sqe->user_data = (uint64_t)(uintptr_t)op | (uint64_t)class;
+    sqe->user_data = (uint64_t)(uintptr_t)op | (uint64_t) class;
 }
 
 int uring_submit(struct uring *uring)
@@ -145,7 +148,8 @@ int uring_submit_and_wait(struct uring *uring, uint64_t timeout_ns)
     if (timeout_ns == 0) {
         rc = io_uring_submit_and_get_events(&uring->ring);
     } else {
-        rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, timeout_ns == TIME_NEVER ? NULL : &ts, NULL);
+        rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, timeout_ns == TIME_NEVER ? NULL : &ts,
+                                              NULL);
     }
     if (rc >= 0) {
         uring->submitted += (uint32_t)rc;
@@ -172,7 +176,8 @@ uint32_t uring_reap(struct uring *uring, uint32_t max)
 {
     uint32_t count = 0;
     struct io_uring_cqe *cqe;
-    while (count < max && io_uring_peek_cqe(&uring->ring, &cqe) == 0 && cqe != NULL) {
+    while (count < max && uring->reap_holds == 0 && io_uring_peek_cqe(&uring->ring, &cqe) == 0 &&
+           cqe != NULL) {
         uring_dispatch(uring, cqe);
         io_uring_cqe_seen(&uring->ring, cqe);
         count++;
@@ -189,11 +194,11 @@ static int uring_memlock_refused(uint64_t len, struct err *err)
     struct rlimit limit = {0, 0};
     char need[BYTES_SIZE_TEXT_MAX];
     getrlimit(RLIMIT_MEMLOCK, &limit);
-    return err_set(err, -ENOMEM,
-                   "io_uring: registering %s of memory was refused: RLIMIT_MEMLOCK is %llu bytes (soft), %llu (hard); "
-                   "raise it (ulimit -l, systemd LimitMEMLOCK=) or give the process CAP_IPC_LOCK",
-                   bytes_format_size(len, need), (unsigned long long)limit.rlim_cur,
-                   (unsigned long long)limit.rlim_max);
+    return err_set(
+        err, -ENOMEM,
+        "io_uring: registering %s of memory was refused: RLIMIT_MEMLOCK is %llu bytes (soft), %llu (hard); "
+        "raise it (ulimit -l, systemd LimitMEMLOCK=) or give the process CAP_IPC_LOCK",
+        bytes_format_size(len, need), (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
 }
 
 int uring_buffer_register(struct uring *uring, uint32_t index, void *addr, uint64_t len, struct err *err)

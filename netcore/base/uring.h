@@ -34,13 +34,13 @@ typedef void (*uring_handler_fn)(void *ctx, void *op, const struct io_uring_cqe 
 typedef void (*uring_filter_fn)(void *ctx, enum uring_class class, void *op, int32_t *res);
 
 struct uring_options {
-    uint32_t sq_entries;    /* power of two */
-    uint32_t cq_entries;    /* power of two, >= 2 * sq_entries */
-    bool want_cqe32;        /* 32-byte CQEs, which zero-copy receive demands (IORING_SETUP_CQE32). */
-    bool want_sqe128;       /* 128-byte SQEs, which NVMe passthrough demands (IORING_SETUP_SQE128). */
-    bool want_iopoll;       /* Polled completions; block devices only, never for sockets. */
-    uint32_t buffers_max;   /* Registered-buffer table size (sparse), 0: none. */
-    uint32_t files_max;     /* Registered-file table size (sparse), 0: none. */
+    uint32_t sq_entries;  /* power of two */
+    uint32_t cq_entries;  /* power of two, >= 2 * sq_entries */
+    bool want_cqe32;      /* 32-byte CQEs, which zero-copy receive demands (IORING_SETUP_CQE32). */
+    bool want_sqe128;     /* 128-byte SQEs, which NVMe passthrough demands (IORING_SETUP_SQE128). */
+    bool want_iopoll;     /* Polled completions; block devices only, never for sockets. */
+    uint32_t buffers_max; /* Registered-buffer table size (sparse), 0: none. */
+    uint32_t files_max;   /* Registered-file table size (sparse), 0: none. */
 };
 
 struct uring {
@@ -51,10 +51,11 @@ struct uring {
     } handlers[URING_CLASS_COUNT];
     uring_filter_fn filter;
     void *filter_ctx;
-    uint64_t submitted;     /* SQEs handed to the kernel since open. */
-    uint64_t completed;     /* CQEs reaped since open. */
-    uint64_t cq_overflows;  /* Times the kernel reported CQ overflow. */
-    uint32_t setup_flags;   /* IORING_SETUP_* in force. */
+    uint64_t submitted;    /* SQEs handed to the kernel since open. */
+    uint64_t completed;    /* CQEs reaped since open. */
+    uint64_t cq_overflows; /* Times the kernel reported CQ overflow. */
+    uint32_t reap_holds; /* Handlers that cannot record another completion now; uring_reap stops while > 0. */
+    uint32_t setup_flags; /* IORING_SETUP_* in force. */
     uint32_t buffers_max;
     uint32_t files_max;
     uint64_t files_used[64]; /* Bitmap of registered-file slots in use; files_max <= 4096. */

@@ -41,9 +41,9 @@ enum rx_event_kind {
     RX_OPEN = 1, /* accepted; `peer` and `local` are valid */
     RX_DATA,     /* `slice` */
     RX_EOF,      /* the peer sent FIN: no more RX_DATA; sending is still possible */
-    RX_RESET,    /* RST, timeout or receive error: `error` is a -errno; nothing more will be received or sent */
-    RX_SENT,     /* a send completed: `cookie`, and `error` 0 or -errno; its memory is the consumer's again */
-    RX_CLOSED    /* last event of a connection */
+    RX_RESET, /* RST, timeout or receive error: `error` is a -errno; nothing more will be received or sent */
+    RX_SENT,  /* a send completed: `cookie`, and `error` 0 or -errno; its memory is the consumer's again */
+    RX_CLOSED /* last event of a connection */
 };
 
 struct rx_event {
@@ -64,55 +64,57 @@ struct rx_event {
 };
 
 enum rx_flow {
-    RX_FLOW_READ,  /* no read, no window: the backend stops reading when its area is empty (socket) */
-    RX_FLOW_WINDOW,/* releasing slices opens the advertised window (af_xdp) */
+    RX_FLOW_READ,   /* no read, no window: the backend stops reading when its area is empty (socket) */
+    RX_FLOW_WINDOW, /* releasing slices opens the advertised window (af_xdp) */
     RX_FLOW_SHARED /* the window is the kernel's; an empty area makes the NIC drop for every peer of the queue (zcrx) */
 };
 
 /* What a backend is and has; constant after open except where said. */
 struct rx_info {
-    const char *path;         /* "socket", "zcrx", "af_xdp", "sim" */
+    const char *path; /* "socket", "zcrx", "af_xdp", "sim" */
     enum rx_flow flow;
-    uint32_t buffer_size;     /* bytes of one receive buffer, as granted */
+    uint32_t buffer_size; /* bytes of one receive buffer, as granted */
     uint32_t buffers_total;
     uint32_t conns_max;
-    bool copies;              /* the kernel copies payload into the area (socket; zcrx in device-less mode) */
+    bool copies; /* the kernel copies payload into the area (socket; zcrx in device-less mode) */
 };
 
 /* Counters since open; per instance, read by other threads with relaxed loads. Names are those of metrics.def. */
 struct rx_stats {
     _Atomic uint64_t conns_opened;
-    _Atomic uint64_t conns_refused;     /* over conns_max, closed at once */
+    _Atomic uint64_t conns_refused; /* over conns_max, closed at once */
     _Atomic uint64_t conns_reset;
-    _Atomic uint64_t conns_open;        /* gauge */
+    _Atomic uint64_t conns_open; /* gauge */
     _Atomic uint64_t received_bytes;
     _Atomic uint64_t sent_bytes;
-    _Atomic uint64_t receives;          /* completions that carried data */
-    _Atomic uint64_t buffers_free;      /* gauge */
-    _Atomic uint64_t buffers_free_low;  /* lowest value of the gauge */
-    _Atomic uint64_t starved;           /* times a readable connection found no free buffer */
+    _Atomic uint64_t receives;            /* completions that carried data */
+    _Atomic uint64_t buffers_free;        /* gauge */
+    _Atomic uint64_t buffers_free_low;    /* lowest value of the gauge */
+    _Atomic uint64_t starved;             /* times a readable connection found no free buffer */
     _Atomic uint64_t kernel_copied_bytes; /* zcrx: copy fallback; socket: every byte */
     _Atomic uint64_t accept_errors;
-    _Atomic uint64_t wrong_queue;       /* zcrx/af_xdp: arrivals on another queue than ours, served all the same */
+    _Atomic uint64_t wrong_queue; /* zcrx/af_xdp: arrivals on another queue than ours, served all the same */
 };
 
 struct rx_options {
-    const char *name;             /* listener name, for messages; outlives the instance */
+    const char *name; /* listener name, for messages; outlives the instance */
     struct sockaddr_storage address;
     socklen_t address_len;
-    struct uring *uring;          /* the worker's ring; class URING_CLASS_RX is this instance's group's */
-    struct arena *arena;          /* registered; the receive area is cut from [area_offset, +area_size) of the mapping */
-    uint64_t area_offset;         /* bytes from arena->base */
-    uint64_t area_size;           /* bytes, multiple of buffer_size */
-    uint32_t buffer_size;         /* bytes, power of two, 4 KiB .. 1 MiB; 0: the backend's default */
+    struct uring *uring; /* the worker's ring; class URING_CLASS_RX is this instance's group's */
+    struct arena
+        *arena; /* registered; the receive area is cut from [area_offset, +area_size) of the mapping */
+    uint64_t area_offset; /* bytes from arena->base */
+    uint64_t area_size;   /* bytes, multiple of buffer_size */
+    uint32_t buffer_size; /* bytes, power of two, 4 KiB .. 1 MiB; 0: the backend's default */
     uint32_t conns_max;
-    uint32_t conn_buffers_max;    /* buffers that one connection may hold (contract point 4.4 of the design) */
-    uint32_t worker_index;        /* SO_REUSEPORT group member */
+    uint32_t
+        conn_buffers_max; /* buffers that one connection may hold; zcrx may overshoot once by what the kernel had queued */
+    uint32_t worker_index; /* SO_REUSEPORT group member */
     uint32_t workers;
-    uint32_t keepalive_s;         /* TCP keepalive idle time; 0: system default */
-    uint32_t user_timeout_ms;     /* TCP_USER_TIMEOUT; 0: system default */
-    const char *interface;        /* zcrx, af_xdp; NULL otherwise */
-    uint32_t queue;               /* zcrx, af_xdp */
+    uint32_t keepalive_s;     /* TCP keepalive idle time; 0: system default */
+    uint32_t user_timeout_ms; /* TCP_USER_TIMEOUT; 0: system default */
+    const char *interface;    /* zcrx, af_xdp; NULL otherwise */
+    uint32_t queue;           /* zcrx, af_xdp */
 };
 
 struct rx;
@@ -144,10 +146,12 @@ struct rx {
 };
 
 #define RX_MAGIC 0x72783031U
-#define RX_SEND_IOV_MAX 8U   /* fragments of one send */
-#define RX_SENDS_MAX 4U      /* sends of one connection in flight */
+#define RX_SEND_IOV_MAX 8U /* fragments of one send */
+#define RX_SENDS_MAX 4U    /* sends of one connection in flight */
 
 extern const struct rx_ops rx_socket_ops;
+/* Needs a ring with 32-byte CQEs. `interface` NULL: device-less mode, in which the kernel copies (development, tests). */
+extern const struct rx_ops rx_zcrx_ops;
 
 /* Opens a listening instance. On failure nothing stays open and `err` names the listener, address and remedy. */
 int rx_open(const struct rx_ops *ops, const struct rx_options *options, struct rx **out, struct err *err);

@@ -110,7 +110,7 @@ static void check_event_open(struct rx *rx, const struct rx_event *event)
     CHECK(conn->generation != event->id.generation);
     CHECK(event->peer != NULL);
     CHECK(event->local != NULL);
-    *conn = (struct check_conn){ .generation = event->id.generation, .state = CHECK_OPEN };
+    *conn = (struct check_conn){.generation = event->id.generation, .state = CHECK_OPEN};
 }
 
 static void check_event_data(const struct rx *rx, const struct check_conn *conn, const struct rx_event *event)

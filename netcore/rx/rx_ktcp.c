@@ -23,29 +23,34 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define ACCEPT_BACKLOG  4096
+#define ACCEPT_BACKLOG 4096
 #define ACCEPT_PAUSE_NS (100 * NS_PER_MS) /* after running out of descriptors */
-#define CLOSE_WAIT_NS   (100 * NS_PER_MS) /* one wait in ktcp_close */
+#define CLOSE_WAIT_NS (100 * NS_PER_MS)   /* one wait in ktcp_close */
 #define CLOSE_WAITS_MAX 600
 
 enum ktcp_op_kind { KTCP_OP_ACCEPT, KTCP_OP_RECV, KTCP_OP_SEND };
 
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
+void ktcp_op_end(struct ktcp *ktcp, struct rx_op *op)
+{
+    CHECK(op->in_flight);
+    op->in_flight = false;
+    ktcp->ops_in_flight--;
+}
+
 static void ktcp_op_done(struct rx_op *op, const struct io_uring_cqe *cqe)
 {
     struct ktcp *ktcp = op->instance;
-    CHECK(op->in_flight);
     op->res = cqe->res;
     op->flags = cqe->flags;
-    op->in_flight = false;
-    ktcp->ops_in_flight--;
+    ktcp_op_end(ktcp, op);
     list_append(&ktcp->done, &op->node);
 }
 
 static void ktcp_op_init(struct ktcp *ktcp, struct rx_op *op, enum ktcp_op_kind kind, void *subject)
 {
-    *op = (struct rx_op){ .done = ktcp_op_done, .instance = ktcp, .subject = subject, .kind = (uint8_t)kind };
+    *op = (struct rx_op){.done = ktcp_op_done, .instance = ktcp, .subject = subject, .kind = (uint8_t)kind};
     list_init(&op->node);
 }
 
@@ -56,6 +61,15 @@ void ktcp_op_submit(struct ktcp *ktcp, struct rx_op *op, struct io_uring_sqe *sq
     op->in_flight = true;
     ktcp->ops_in_flight++;
     uring_sqe_bind(sqe, URING_CLASS_RX, op);
+}
+
+void ktcp_op_cancel(struct ktcp *ktcp, const struct rx_op *op)
+{
+    if (op->in_flight) {
+        struct io_uring_sqe *sqe = uring_sqe(ktcp->uring);
+        io_uring_prep_cancel64(sqe, (uint64_t)(uintptr_t)op | URING_CLASS_RX, 0);
+        uring_sqe_bind(sqe, URING_CLASS_NONE, NULL);
+    }
 }
 
 /* An operation is busy until its completion was acted on, not only until it arrived. */
@@ -77,18 +91,18 @@ static struct ktcp_conn *ktcp_conn_live(struct rx *rx, struct rx_id id)
     return conn;
 }
 
-static void ktcp_mark_dirty(struct ktcp *ktcp, struct ktcp_conn *conn)
+void ktcp_mark_dirty(struct ktcp *ktcp, struct ktcp_conn *conn)
 {
     if (!list_is_linked(&conn->dirty_node)) {
         list_append(&ktcp->dirty, &conn->dirty_node);
     }
 }
 
-static void ktcp_event_init(struct rx_event *event, enum rx_event_kind kind, const struct ktcp_conn *conn)
+void ktcp_event_init(struct rx_event *event, enum rx_event_kind kind, const struct ktcp_conn *conn)
 {
     memset(event, 0, sizeof(*event));
     event->kind = kind;
-    event->id = (struct rx_id){ .index = conn->index, .generation = conn->generation };
+    event->id = (struct rx_id){.index = conn->index, .generation = conn->generation};
     event->user = conn->user;
 }
 
@@ -114,14 +128,17 @@ static int ktcp_bind_refused(int rc, const struct rx_options *options, struct er
     return err_set(err, rc, "cannot listen on [%s]:%u: %s; %s", host, port, err_text(rc), hint);
 }
 
-static int ktcp_listen_socket(const struct rx_options *options, bool share)
+/* Accepted sockets inherit the receive buffer of the listening one. */
+static int ktcp_listen_socket(const struct rx_options *options, bool share, uint32_t receive_buffer)
 {
     int one = 1;
+    int half = (int)(receive_buffer / 2); /* The kernel doubles what it is given. */
     int fd = socket(options->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return -errno;
     }
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+        (half > 0 && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &half, sizeof(half)) < 0) ||
         (share && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0) ||
         bind(fd, (const struct sockaddr *)&options->address, options->address_len) < 0 ||
         listen(fd, ACCEPT_BACKLOG) < 0) {
@@ -137,13 +154,13 @@ static int ktcp_listen(struct ktcp *ktcp, const struct rx_options *options, stru
     /* SO_REUSEPORT would let a second node of the same user bind the port and take half of the connections without a
      * word, so the first worker tries without it before the group is formed. */
     if (options->workers > 1 && options->worker_index == 0) {
-        int probe = ktcp_listen_socket(options, false);
+        int probe = ktcp_listen_socket(options, false, 0);
         if (probe < 0) {
             return ktcp_bind_refused(probe, options, err);
         }
         close(probe);
     }
-    ktcp->listen_fd = ktcp_listen_socket(options, options->workers > 1);
+    ktcp->listen_fd = ktcp_listen_socket(options, options->workers > 1, ktcp->receive_buffer_max);
     return ktcp->listen_fd < 0 ? ktcp_bind_refused(ktcp->listen_fd, options, err) : 0;
 }
 
@@ -233,6 +250,9 @@ static struct ktcp_conn *ktcp_conn_take(struct ktcp *ktcp, int fd)
     list_init(&conn->wait_node);
     ktcp_op_init(ktcp, &conn->recv_op, KTCP_OP_RECV, conn);
     ktcp_op_init(ktcp, &conn->send_op, KTCP_OP_SEND, conn);
+    if (ktcp->receive->record != NULL) {
+        conn->recv_op.done = ktcp->receive->record;
+    }
     return conn;
 }
 
@@ -378,7 +398,7 @@ int ktcp_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t 
         return -EAGAIN;
     }
     struct ktcp_send *send = &conn->sends[(conn->send_head + conn->send_count) % RX_SENDS_MAX];
-    *send = (struct ktcp_send){ .iov_count = iov_count, .cookie = cookie };
+    *send = (struct ktcp_send){.iov_count = iov_count, .cookie = cookie};
     memcpy(send->iov, iov, sizeof(*iov) * iov_count);
     conn->send_count++;
     ktcp_send_start((struct ktcp *)rx, conn);
@@ -394,23 +414,13 @@ void ktcp_shutdown(struct rx *rx, struct rx_id id)
 
 /* ---- closing --------------------------------------------------------------------------------------------------- */
 
-/* Ends an operation early. The cancellation's own completion is nobody's. */
-static void ktcp_op_cancel(struct ktcp *ktcp, const struct rx_op *op)
-{
-    if (op->in_flight) {
-        struct io_uring_sqe *sqe = uring_sqe(ktcp->uring);
-        io_uring_prep_cancel64(sqe, (uint64_t)(uintptr_t)op | URING_CLASS_RX, 0);
-        uring_sqe_bind(sqe, URING_CLASS_NONE, NULL);
-    }
-}
-
 void ktcp_conn_close(struct rx *rx, struct rx_id id, bool abortive)
 {
     struct ktcp *ktcp = (struct ktcp *)rx;
     struct ktcp_conn *conn = ktcp_conn_live(rx, id);
     conn->closing = true;
     if (abortive && !conn->abortive) {
-        struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+        struct linger reset = {.l_onoff = 1, .l_linger = 0};
         conn->abortive = true;
         (void)setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)); /* Then close sends RST. */
         ktcp_op_cancel(ktcp, &conn->send_op);
@@ -448,7 +458,7 @@ static bool ktcp_conn_step(struct ktcp *ktcp, struct ktcp_conn *conn, struct rx_
         conn->cancelled = true;
         ktcp_op_cancel(ktcp, &conn->recv_op);
     }
-    if (ktcp_op_busy(&conn->recv_op) || ktcp_op_busy(&conn->send_op)) {
+    if (ktcp_op_busy(&conn->recv_op) || conn->records > 0 || ktcp_op_busy(&conn->send_op)) {
         return false; /* Its completion marks the connection dirty again. */
     }
     ktcp_event_init(event, RX_CLOSED, conn);
@@ -472,13 +482,20 @@ void ktcp_accept_stop(struct rx *rx)
     ktcp->listen_fd = -1;
 }
 
+static void ktcp_drop(struct ktcp *ktcp)
+{
+    if (ktcp->receive->drop != NULL) {
+        ktcp->receive->drop(ktcp);
+    }
+}
+
 void ktcp_close(struct ktcp *ktcp)
 {
     ktcp_accept_stop(&ktcp->rx);
     for (uint32_t i = 0; i < ktcp->pool.count; i++) {
         struct ktcp_conn *conn = ktcp_conn_at(ktcp, i);
         if (conn->fd >= 0) {
-            struct rx_id id = { .index = i, .generation = conn->generation };
+            struct rx_id id = {.index = i, .generation = conn->generation};
             ktcp_conn_close(&ktcp->rx, id, true);
             ktcp_op_cancel(ktcp, &conn->recv_op);
         }
@@ -486,8 +503,10 @@ void ktcp_close(struct ktcp *ktcp)
     for (int i = 0; ktcp->ops_in_flight > 0 && i < CLOSE_WAITS_MAX; i++) {
         CHECK(uring_submit_and_wait(ktcp->uring, CLOSE_WAIT_NS) == 0);
         uring_reap(ktcp->uring, UINT32_MAX);
+        ktcp_drop(ktcp);
     }
     CHECK(ktcp->ops_in_flight == 0);
+    ktcp_drop(ktcp);
     for (struct list *node = list_take_first(&ktcp->done); node != NULL;
          node = list_take_first(&ktcp->done)) {
         struct rx_op *op = CONTAINER_OF(node, struct rx_op, node);

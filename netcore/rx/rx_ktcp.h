@@ -54,7 +54,8 @@ struct ktcp_conn {
     uint32_t fill;    /* next byte in it */
     uint32_t residue; /* where the next byte's address must lie, modulo 4 KiB */
     uint32_t buffers_held;
-    bool receiving; /* recv_op is a receive (true) or a poll (false) */
+    bool receiving;   /* recv_op is a receive (true) or a poll (false) */
+    uint32_t records; /* completions of a multishot receive that were recorded and not acted on */
 };
 
 struct ktcp_accept {
@@ -71,6 +72,11 @@ struct ktcp_receive {
     void (*start)(struct ktcp *ktcp, struct ktcp_conn *conn);
     /* recv_op completed. Fills `event` and returns true when there is something to tell. */
     bool (*done)(struct ktcp *ktcp, struct ktcp_conn *conn, struct rx_event *event);
+    /* Records a completion of recv_op; NULL: the common way, one completion per operation. A multishot backend keeps
+     * its own queue, counts conn->records and calls ktcp_op_end with the last completion. */
+    void (*record)(struct rx_op *op, const struct io_uring_cqe *cqe);
+    /* The instance closes: give back what recorded completions carry. NULL if `record` is. */
+    void (*drop)(struct ktcp *ktcp);
     /* The connection is going: give back what it holds for receiving. No operation is in flight. */
     void (*end)(struct ktcp *ktcp, struct ktcp_conn *conn);
 };
@@ -89,6 +95,7 @@ struct ktcp {
     int listen_fd;
     uint32_t keepalive_s;
     uint32_t user_timeout_ms;
+    uint32_t receive_buffer_max; /* SO_RCVBUF of accepted connections, bytes; 0: the system chooses */
     uint32_t ops_in_flight;
 };
 
@@ -100,6 +107,14 @@ void ktcp_close(struct ktcp *ktcp);
 
 /* Submission by a receive side: a fresh SQE bound to `op`. Fill it with io_uring_prep_* and call ktcp_submit. */
 void ktcp_op_submit(struct ktcp *ktcp, struct rx_op *op, struct io_uring_sqe *sqe);
+/* The last completion of an operation arrived (for a backend's own `record`). */
+void ktcp_op_end(struct ktcp *ktcp, struct rx_op *op);
+/* Asks the kernel to end an operation early; its completion still comes. Does nothing if none is in flight. */
+void ktcp_op_cancel(struct ktcp *ktcp, const struct rx_op *op);
+/* Puts a connection on the list of those with something to say (after the last record of a closing one). */
+void ktcp_mark_dirty(struct ktcp *ktcp, struct ktcp_conn *conn);
+/* Fills kind, id and user; zeroes the rest. */
+void ktcp_event_init(struct rx_event *event, enum rx_event_kind kind, const struct ktcp_conn *conn);
 struct ktcp_conn *ktcp_conn_at(struct ktcp *ktcp, uint32_t index);
 
 int ktcp_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, uint32_t max);

@@ -28,9 +28,9 @@
 #include "rx/rx_ktcp.h"
 
 #define SOCKET_BUFFER_DEFAULT (128 * KIB)
-#define SOCKET_BUFFER_MIN     (4 * KIB)
-#define SOCKET_BUFFER_MAX     (1 * MIB)
-#define SOCKET_PLACE_MASK     (4 * KIB - 1)
+#define SOCKET_BUFFER_MIN (4 * KIB)
+#define SOCKET_BUFFER_MAX (1 * MIB)
+#define SOCKET_PLACE_MASK (4 * KIB - 1)
 
 struct socket_buffer {
     uint32_t refs;   /* slices lent and not released */
@@ -94,9 +94,8 @@ static void socket_buffer_attach(struct rx_socket *sock, struct ktcp_conn *conn)
     CHECK(conn->buffer == -1);
     CHECK(sock->free_count > 0);
     uint32_t index = sock->free_stack[--sock->free_count];
-    sock->buffers[index] = (struct socket_buffer){ .filler = (int32_t)conn->index,
-                                                   .holder = conn->index,
-                                                   .holder_generation = conn->generation };
+    sock->buffers[index] = (struct socket_buffer){
+        .filler = (int32_t)conn->index, .holder = conn->index, .holder_generation = conn->generation};
     conn->buffer = (int32_t)index;
     conn->fill = conn->residue;
     conn->buffers_held++;
@@ -192,10 +191,7 @@ static bool socket_ended(struct rx_socket *sock, struct ktcp_conn *conn, int err
     if (conn->closing) {
         return false;
     }
-    memset(event, 0, sizeof(*event));
-    event->kind = error == 0 ? RX_EOF : RX_RESET;
-    event->id = (struct rx_id){ .index = conn->index, .generation = conn->generation };
-    event->user = conn->user;
+    ktcp_event_init(event, error == 0 ? RX_EOF : RX_RESET, conn);
     event->error = error;
     if (error != 0) {
         ktcp_count(&sock->ktcp.rx.stats.conns_reset, 1);
@@ -208,15 +204,12 @@ static void socket_data(struct rx_socket *sock, struct ktcp_conn *conn, uint32_t
     struct rx *rx = &sock->ktcp.rx;
     uint32_t size = rx->info.buffer_size;
     CHECK(len <= size - conn->fill);
-    memset(event, 0, sizeof(*event));
-    event->kind = RX_DATA;
-    event->id = (struct rx_id){ .index = conn->index, .generation = conn->generation };
-    event->user = conn->user;
-    event->slice = (struct slice){ .addr = sock->area + (uint64_t)conn->buffer * size + conn->fill,
-                                   .len = len,
-                                   .buf_index = sock->buf_index,
-                                   .owner = &rx->owner,
-                                   .token = (uint64_t)conn->buffer };
+    ktcp_event_init(event, RX_DATA, conn);
+    event->slice = (struct slice){.addr = sock->area + (uint64_t)conn->buffer * size + conn->fill,
+                                  .len = len,
+                                  .buf_index = sock->buf_index,
+                                  .owner = &rx->owner,
+                                  .token = (uint64_t)conn->buffer};
     sock->buffers[conn->buffer].refs++;
     conn->fill += len;
     ktcp_count(&rx->stats.received_bytes, len);
@@ -333,12 +326,12 @@ static int socket_geometry(const struct rx_options *options, struct rx_info *inf
                        bytes_format_size(options->area_size, text));
     }
     CHECK(options->area_offset + options->area_size <= options->arena->size);
-    *info = (struct rx_info){ .path = "socket",
-                              .flow = RX_FLOW_READ,
-                              .buffer_size = size,
-                              .buffers_total = (uint32_t)(options->area_size / size),
-                              .conns_max = options->conns_max,
-                              .copies = true };
+    *info = (struct rx_info){.path = "socket",
+                             .flow = RX_FLOW_READ,
+                             .buffer_size = size,
+                             .buffers_total = (uint32_t)(options->area_size / size),
+                             .conns_max = options->conns_max,
+                             .copies = true};
     return 0;
 }
 
@@ -383,11 +376,10 @@ static int socket_open(const struct rx_options *options, struct rx **out, struct
         socket_free(sock);
         return rc;
     }
-    static const struct ktcp_receive receive = { .start = socket_start,
-                                                 .done = socket_done,
-                                                 .end = socket_end };
+    static const struct ktcp_receive receive = {
+        .start = socket_start, .done = socket_done, .end = socket_end};
     rx->ops = &rx_socket_ops;
-    rx->owner = (struct slice_owner){ .retain = socket_retain, .release = socket_release };
+    rx->owner = (struct slice_owner){.retain = socket_retain, .release = socket_release};
     sock->area = options->arena->base + options->area_offset;
     sock->buf_index = options->arena->buf_index;
     sock->conn_buffers_max =

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zcrx_area: registration, reference counts and the refill ring. See the header for the invariants.
+ *
+ * A buffer's way:  NIC --completion[zcrx_area_take]--> held --last release--> entries written --kernel--> NIC
+ *                                                        `--ring full--> late --zcrx_area_refill_late--'
+ */
+#include "ring/zcrx_area.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+#define ZCRX_ENTRIES_MIN 64U
+#define ZCRX_ENTRIES_MAX 32768U /* IO_RQ_MAX_ENTRIES */
+
+/* liburing 2.15's header does not have the event and statistics part of Linux 7.3's linux/io_uring/zcrx.h. */
+struct zcrx_event_description {
+    uint64_t user_data;
+    uint32_t type_mask;
+    uint32_t flags;
+    uint64_t stats_offset;
+    uint64_t reserved[9];
+};
+#define ZCRX_DESCRIPTION_STATS 1U
+
+/* ---- registration ---------------------------------------------------------------------------------------------- */
+
+static uint32_t zcrx_entry_count(uint64_t len, uint32_t buffer_size)
+{
+    uint64_t want =
+        len / buffer_size * 4; /* Fragments are smaller than buffers; late entries catch the rest. */
+    uint32_t count = ZCRX_ENTRIES_MIN;
+    while (count < want && count < ZCRX_ENTRIES_MAX) {
+        count *= 2;
+    }
+    return count;
+}
+
+static int zcrx_region_map(struct zcrx_area *area, uint32_t entry_count)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    /* One page for the ring's head and tail (and the statistics behind them), then the entries. */
+    area->region_size = bytes_round_up(page + entry_count * sizeof(struct io_uring_zcrx_rqe) + 64, page);
+    void *region = mmap(NULL, area->region_size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (region == MAP_FAILED) {
+        return -errno;
+    }
+    area->region = region;
+    area->entry_count = entry_count;
+    return 0;
+}
+
+static int zcrx_register_once(struct zcrx_area *area, const struct zcrx_area_options *options,
+                              bool with_stats)
+{
+    struct io_uring_zcrx_area_reg area_reg = {.addr = (uint64_t)(uintptr_t)options->addr,
+                                              .len = options->len};
+    struct io_uring_region_desc region = {.user_addr = (uint64_t)(uintptr_t)area->region,
+                                          .size = area->region_size,
+                                          .flags = IORING_MEM_REGION_TYPE_USER};
+    struct zcrx_event_description description = {.flags = ZCRX_DESCRIPTION_STATS,
+                                                 .stats_offset = area->region_size - 64};
+    struct io_uring_zcrx_ifq_reg reg = {.if_idx = options->interface_index,
+                                        .if_rxq = options->queue,
+                                        .rq_entries = area->entry_count,
+                                        .flags = options->no_device ? (uint32_t)ZCRX_REG_NODEV : 0U,
+                                        .area_ptr = (uint64_t)(uintptr_t)&area_reg,
+                                        .region_ptr = (uint64_t)(uintptr_t)&region,
+                                        .rx_buf_len = options->no_device ? 0 : options->buffer_size};
+    if (with_stats) {
+        /* The field follows rx_buf_len; older headers call it reserved. */
+        memcpy((uint8_t *)&reg + offsetof(struct io_uring_zcrx_ifq_reg, rx_buf_len) + sizeof(reg.rx_buf_len),
+               &(uint64_t){(uint64_t)(uintptr_t)&description}, sizeof(uint64_t));
+    }
+    int rc = options->register_fn != NULL ? options->register_fn(&area->uring->ring, &reg)
+                                          : io_uring_register_ifq(&area->uring->ring, &reg);
+    if (rc < 0) {
+        return rc;
+    }
+    uint8_t *base = area->region;
+    area->id = reg.zcrx_id;
+    area->token = area_reg.rq_area_token;
+    area->ring_head = (uint32_t *)(base + reg.offsets.head);
+    area->ring_tail = (uint32_t *)(base + reg.offsets.tail);
+    area->entries = (struct io_uring_zcrx_rqe *)(base + reg.offsets.rqes);
+    area->kernel_stats = with_stats ? (const uint64_t *)(base + area->region_size - 64) : NULL;
+    area->entry_count = reg.rq_entries;
+    area->buffer_size = reg.rx_buf_len != 0 ? reg.rx_buf_len : (uint32_t)sysconf(_SC_PAGESIZE);
+    return 0;
+}
+
+static int zcrx_buffers_open(struct zcrx_area *area)
+{
+    area->buffer_count = (uint32_t)(area->len / area->buffer_size);
+    area->buffers = calloc(area->buffer_count, sizeof(*area->buffers));
+    if (area->buffers == NULL) {
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < area->buffer_count; i++) {
+        list_init(&area->buffers[i].late_node);
+    }
+    return 0;
+}
+
+int zcrx_area_open(struct zcrx_area *area, const struct zcrx_area_options *options, struct err *err)
+{
+    memset(area, 0, sizeof(*area));
+    list_init(&area->late);
+    area->uring = options->uring;
+    area->addr = options->addr;
+    area->len = options->len;
+    area->no_device = options->no_device;
+    uint32_t unit = options->buffer_size != 0 ? options->buffer_size : (uint32_t)sysconf(_SC_PAGESIZE);
+    int rc = zcrx_region_map(area, zcrx_entry_count(options->len, unit));
+    if (rc < 0) {
+        return err_set(err, rc, "no memory for the refill ring");
+    }
+    rc = zcrx_register_once(area, options, true);
+    if (rc == -EINVAL) {
+        rc = zcrx_register_once(area, options,
+                                false); /* Kernels before the statistics refuse a non-zero field. */
+    }
+    if (rc < 0) {
+        rc = zcrx_area_refused(rc, options, err);
+    } else {
+        rc = zcrx_buffers_open(area);
+    }
+    if (rc < 0) {
+        munmap(area->region, area->region_size);
+    }
+    return rc;
+}
+
+void zcrx_area_close(struct zcrx_area *area)
+{
+    for (uint32_t i = 0; i < area->buffer_count; i++) {
+        CHECK(area->buffers[i].refs == 0);
+    }
+    free(area->buffers);
+    area->buffers = NULL;
+    /* The refill region stays mapped: the kernel reads it until the ring is closed. It is a few pages once per process
+     * life of a listener, and unmapping early would turn a late read into a fault. */
+}
+
+/* ---- what a refusal means -------------------------------------------------------------------------------------- */
+
+struct zcrx_refusal {
+    int rc;
+    const char *text;
+};
+
+/* Conditions as in Linux 7.3's io_uring/zcrx.c, net/core/netdev_rx_queue.c and the drivers. The kernel gives no text. */
+static const struct zcrx_refusal zcrx_refusals[] = {
+    {-EPERM, "zero-copy receive needs CAP_NET_ADMIN in the initial user namespace (root of a container with "
+             "its own user "
+             "namespace is not enough)"},
+    {-ENODEV, "the interface does not exist in this network namespace"},
+    {-ENETDOWN, "the interface is down; bring it up (ip link set dev NAME up)"},
+    {-EAGAIN, "the interface is down (gve says so by EAGAIN); bring it up"},
+    {-EEXIST, "an XDP program is attached to the interface, or another process holds zero-copy receive or "
+              "devmem on this "
+              "queue; detach the program or choose another queue"},
+    {-EBUSY,
+     "an AF_XDP socket owns the queue, or the queue is leased to a virtual device; zcrx and AF_XDP zero-copy "
+     "cannot share a NIC"},
+    {-ENODATA,
+     "the driver restarted the queue but did not use our memory for it: header split is not live; set "
+     "ethtool -K NAME rx-gro-hw on, then ethtool -G NAME tcp-data-split on"},
+    {-ENOMEM,
+     "memory for the area was refused; raise RLIMIT_MEMLOCK (ulimit -l, systemd LimitMEMLOCK=) or give "
+     "CAP_IPC_LOCK"},
+    {-EFAULT, "the area cannot be pinned: it must be writable anonymous or huge page memory"},
+    {-EOPNOTSUPP, "the driver does not offer zero-copy receive on this queue (bnxt, mlx5 from ConnectX-7, "
+                  "gve DQO and fbnic "
+                  "do), or does not take this buffer size (rx_buffer_size: 0 asks for its default)"},
+    {-EINVAL,
+     "the kernel refused the set-up: tcp-data-split must be set explicitly (ethtool -G NAME tcp-data-split "
+     "on "
+     "hds-thresh 0), the buffer size must be a power of two that the NIC takes, and the kernel must have "
+     "CONFIG_IO_URING_ZCRX (Linux 6.15; 7.1 for device-less)"},
+};
+
+int zcrx_area_refused(int rc, const struct zcrx_area_options *options, struct err *err)
+{
+    char size[BYTES_SIZE_TEXT_MAX];
+    const char *where = options->interface != NULL ? options->interface : "no device";
+    bytes_format_size(options->buffer_size, size);
+    if (rc == -ERANGE) {
+        return err_set(err, rc,
+                       "zero-copy receive on %s queue %u with buffers of %s: out of range. Either the queue "
+                       "does not exist, "
+                       "or the NIC's largest buffer is smaller (bnxt 32KiB, mlx5 128KiB, gve and fbnic their "
+                       "default only), "
+                       "or the area is not contiguous in that size: set hugepages: 2MiB",
+                       where, options->queue, size);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(zcrx_refusals); i++) {
+        if (zcrx_refusals[i].rc == rc) {
+            return err_set(err, rc, "zero-copy receive on %s queue %u with buffers of %s: %s", where,
+                           options->queue, size, zcrx_refusals[i].text);
+        }
+    }
+    return err_set(err, rc, "zero-copy receive on %s queue %u with buffers of %s: %s", where, options->queue,
+                   size, err_text(rc));
+}
+
+/* ---- references and refills ------------------------------------------------------------------------------------ */
+
+uint32_t zcrx_area_take(struct zcrx_area *area, uint64_t offset, uint32_t len, uint8_t **addr)
+{
+    offset &= ~IORING_ZCRX_AREA_MASK;
+    CHECK(offset < area->len);
+    CHECK(len <= area->len - offset);
+    uint32_t index = (uint32_t)(offset / area->buffer_size);
+    CHECK(index < area->buffer_count);
+    struct zcrx_buffer *buffer = &area->buffers[index];
+    if (buffer->refs == 0 && !list_is_linked(&buffer->late_node)) {
+        area->held_count++;
+    }
+    buffer->refs++;
+    buffer->owed++;
+    *addr = area->addr + offset;
+    return index;
+}
+
+void zcrx_area_retain(struct zcrx_area *area, uint32_t index)
+{
+    CHECK(index < area->buffer_count);
+    CHECK(area->buffers[index].refs > 0);
+    area->buffers[index].refs++;
+}
+
+/* Writes the entries a buffer is owed, as far as they fit; true when none is left. */
+static bool zcrx_refill(struct zcrx_area *area, uint32_t index)
+{
+    struct zcrx_buffer *buffer = &area->buffers[index];
+    uint32_t head = __atomic_load_n(area->ring_head, __ATOMIC_ACQUIRE);
+    uint32_t room = area->entry_count - (area->tail - head);
+    CHECK(room <= area->entry_count);
+    uint32_t count = buffer->owed < room ? buffer->owed : room;
+    for (uint32_t i = 0; i < count; i++) {
+        struct io_uring_zcrx_rqe *entry = &area->entries[area->tail++ & (area->entry_count - 1)];
+        entry->off = (uint64_t)index * area->buffer_size | area->token;
+        entry->len = area->buffer_size;
+        entry->__pad = 0; /* Anything else makes the kernel skip the entry without a word. */
+    }
+    __atomic_store_n(area->ring_tail, area->tail, __ATOMIC_RELEASE);
+    buffer->owed -= count;
+    area->refills += count;
+    return buffer->owed == 0;
+}
+
+bool zcrx_area_release(struct zcrx_area *area, uint32_t index)
+{
+    CHECK(index < area->buffer_count);
+    struct zcrx_buffer *buffer = &area->buffers[index];
+    CHECK(buffer->refs > 0);
+    buffer->refs--;
+    if (buffer->refs > 0) {
+        return false;
+    }
+    if (list_is_linked(&buffer->late_node)) {
+        return true; /* It waits for room already; its new debt goes with the old. */
+    }
+    if (!list_is_empty(&area->late) || !zcrx_refill(area, index)) {
+        area->refill_full++;
+        list_append(&area->late, &buffer->late_node);
+        return true;
+    }
+    area->held_count--;
+    return true;
+}
+
+void zcrx_area_refill_late(struct zcrx_area *area)
+{
+    LIST_FOR_EACH_SAFE(node, &area->late)
+    {
+        struct zcrx_buffer *buffer = CONTAINER_OF(node, struct zcrx_buffer, late_node);
+        if (buffer->refs > 0) {
+            list_remove(node); /* Taken again meanwhile: the next last release pays all. */
+            continue;
+        }
+        if (!zcrx_refill(area, (uint32_t)(buffer - area->buffers))) {
+            return;
+        }
+        list_remove(node);
+        area->held_count--;
+    }
+}
+
+int zcrx_area_flush(struct zcrx_area *area)
+{
+    struct zcrx_ctrl ctrl = {.zcrx_id = area->id, .op = ZCRX_CTRL_FLUSH_RQ};
+    area->flushes++;
+    return io_uring_register_zcrx_ctrl(&area->uring->ring, &ctrl);
+}
+
+uint64_t zcrx_area_copied_count(const struct zcrx_area *area)
+{
+    return area->kernel_stats != NULL ? __atomic_load_n(&area->kernel_stats[0], __ATOMIC_RELAXED) : 0;
+}
+
+uint64_t zcrx_area_copied_bytes(const struct zcrx_area *area)
+{
+    return area->kernel_stats != NULL ? __atomic_load_n(&area->kernel_stats[1], __ATOMIC_RELAXED) : 0;
+}

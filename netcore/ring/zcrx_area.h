@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zcrx_area: one registration of io_uring zero-copy receive: an area of buffers that a NIC queue fills, and the refill
+ * ring by which they go back. It knows nothing of connections.
+ *
+ * The kernel hands out *fragments*: each data completion carries a reference to one buffer (a run of buffer_size bytes
+ * of the area) and wants one refill entry in return. A buffer is the NIC's again when as many entries as completions
+ * came back. zcrx_area counts, per buffer, the references our side holds; when the last is released it writes all entries
+ * that are owed, next to each other because the kernel folds equal neighbours (io_uring/zcrx.c).
+ *
+ * Invariants
+ *  1. refs[b] = slices of buffer b that someone holds; owed[b] = completions of b not yet answered by a refill entry.
+ *  2. refs[b] == 0 and owed[b] > 0 only while b is on the `late` list: the refill ring was full. Nothing is dropped.
+ *  3. The refill ring's tail never passes its head by more than its size.
+ *
+ * Kernel: Linux 6.15; buffer sizes above a page 7.0; device-less mode 7.1. All functions run on the ring's thread.
+ */
+#ifndef RING_ZCRX_AREA_H
+#define RING_ZCRX_AREA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/list.h"
+#include "base/uring.h"
+
+struct zcrx_area_options {
+    struct uring *uring;      /* opened with want_cqe32 */
+    uint8_t *addr;            /* page aligned; huge pages when buffer_size is above a page */
+    uint64_t len;             /* bytes, multiple of the buffer size */
+    uint32_t buffer_size;     /* bytes; 0: the driver's default (a page) */
+    uint32_t interface_index; /* 0 with no_device */
+    uint32_t queue;
+    bool no_device;        /* ZCRX_REG_NODEV: any socket, loopback too; the kernel copies every byte */
+    const char *interface; /* for messages; NULL with no_device */
+    /* Test seam: replaces io_uring_register_ifq. NULL in production. */
+    int (*register_fn)(struct io_uring *ring, void *reg);
+};
+
+struct zcrx_buffer {
+    struct list late_node;
+    uint32_t refs;
+    uint32_t owed;
+    uint32_t holder; /* the user's: who is charged for it */
+    uint32_t holder_generation;
+};
+
+struct zcrx_area {
+    struct uring *uring;
+    uint8_t *addr;
+    uint64_t len;
+    uint32_t buffer_size; /* as granted */
+    uint32_t buffer_count;
+    uint32_t id;    /* zcrx_ifq_idx of receives */
+    uint64_t token; /* area token of refill entries */
+    bool no_device;
+    struct zcrx_buffer *buffers;
+    uint32_t held_count; /* buffers with refs > 0 or late */
+    /* refill ring */
+    void *region;
+    uint64_t region_size;
+    uint32_t *ring_head; /* written by the kernel */
+    uint32_t *ring_tail; /* written by us */
+    struct io_uring_zcrx_rqe *entries;
+    uint32_t entry_count;
+    uint32_t tail;
+    struct list late;             /* buffers whose entries did not fit */
+    const uint64_t *kernel_stats; /* {copy_count, copy_bytes} or NULL when the kernel offers none */
+    /* counters */
+    uint64_t refills;     /* entries written */
+    uint64_t refill_full; /* times the ring was full */
+    uint64_t flushes;     /* ZCRX_CTRL_FLUSH_RQ calls */
+};
+
+/* Registers. On failure nothing stays registered and `err` names what refused (kernel, permission, driver, buffer
+ * size, huge pages, queue, header split, XDP, memory lock) and what would be accepted or done. 0 or -errno. */
+int zcrx_area_open(struct zcrx_area *area, const struct zcrx_area_options *options, struct err *err);
+/* Frees our side. The registration itself ends with the ring, after which the memory may be unmapped. Every slice must
+ * have been released (CHECK). */
+void zcrx_area_close(struct zcrx_area *area);
+
+/* A data completion arrived with this offset (io_uring_zcrx_cqe.off): counts its reference. Returns the buffer's index and
+ * the fragment's address. An offset outside the area is a broken kernel (CHECK). */
+uint32_t zcrx_area_take(struct zcrx_area *area, uint64_t offset, uint32_t len, uint8_t **addr);
+void zcrx_area_retain(struct zcrx_area *area, uint32_t index);
+/* Ends one reference; true when the buffer went back (or waits to). */
+bool zcrx_area_release(struct zcrx_area *area, uint32_t index);
+/* Writes what waits for room in the refill ring. Call once per turn. */
+void zcrx_area_refill_late(struct zcrx_area *area);
+/* Makes the kernel read the refill ring now (Linux 7.1): without a NIC that allocates, nothing else does. 0, or
+ * -EINVAL on kernels without it. */
+int zcrx_area_flush(struct zcrx_area *area);
+
+/* Bytes the kernel copied into the area because they were not received there; 0 where the kernel does not count. */
+uint64_t zcrx_area_copied_bytes(const struct zcrx_area *area);
+uint64_t zcrx_area_copied_count(const struct zcrx_area *area);
+
+/* The sentence for a refused registration; pure, so that the whole table is tested. */
+int zcrx_area_refused(int rc, const struct zcrx_area_options *options, struct err *err);
+
+#endif

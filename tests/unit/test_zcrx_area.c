@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Units of ring/zcrx_area. Goal: references, refill entries and refusals are right without a NIC. Method: a stand-in
+ * for io_uring_register_ifq that lays out the refill region as the kernel does (or refuses), and a "kernel" that moves
+ * the ring's head.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "ring/zcrx_area.h"
+
+#define TOKEN (3ULL << IORING_ZCRX_AREA_SHIFT)
+#define BUFFER 4096U
+#define BUFFERS 64U
+
+static int register_rc;
+static uint32_t register_granted;
+static uint32_t register_calls;
+
+static int register_fake(struct io_uring *ring, void *arg)
+{
+    struct io_uring_zcrx_ifq_reg *reg = arg;
+    (void)ring;
+    register_calls++;
+    if (register_rc < 0) {
+        return register_rc;
+    }
+    struct io_uring_zcrx_area_reg *area = (struct io_uring_zcrx_area_reg *)(uintptr_t)reg->area_ptr;
+    area->rq_area_token = TOKEN;
+    reg->zcrx_id = 5;
+    reg->rx_buf_len = register_granted;
+    reg->rq_entries = 64;
+    reg->offsets = (struct io_uring_zcrx_offsets){.head = 0, .tail = 4, .rqes = 4096};
+    return 0;
+}
+
+static uint8_t memory[BUFFERS * BUFFER] __attribute__((aligned(4096)));
+
+static void area_open(struct zcrx_area *area)
+{
+    static struct uring uring; /* never used: registration is replaced */
+    struct zcrx_area_options options = {.uring = &uring,
+                                        .addr = memory,
+                                        .len = sizeof(memory),
+                                        .buffer_size = BUFFER,
+                                        .register_fn = register_fake};
+    struct err err = {""};
+    register_rc = 0;
+    register_granted = BUFFER;
+    cr_assert(zcrx_area_open(area, &options, &err) == 0, "%s", err.text);
+    cr_assert(area->buffer_count == BUFFERS && area->entry_count == 64 && area->id == 5);
+}
+
+Test(zcrx_area, each_completion_is_answered_by_one_entry_after_the_last_release)
+{
+    struct zcrx_area area;
+    uint8_t *addr = NULL;
+    area_open(&area);
+    for (int i = 0; i < 3; i++) {
+        uint32_t index = zcrx_area_take(&area, TOKEN | (7 * BUFFER + (uint64_t)i * 1000), 1000, &addr);
+        cr_expect(index == 7);
+        cr_expect(addr == memory + 7 * BUFFER + i * 1000);
+    }
+    cr_expect(area.held_count == 1);
+    cr_expect(!zcrx_area_release(&area, 7));
+    cr_expect(!zcrx_area_release(&area, 7));
+    cr_expect(*area.ring_tail == 0, "the buffer is still held");
+    cr_expect(zcrx_area_release(&area, 7));
+    cr_expect(*area.ring_tail == 3);
+    cr_expect(area.held_count == 0);
+    for (int i = 0; i < 3; i++) {
+        cr_expect(area.entries[i].off == (TOKEN | 7 * BUFFER));
+        cr_expect(area.entries[i].__pad == 0);
+    }
+    zcrx_area_close(&area);
+}
+
+Test(zcrx_area, a_full_refill_ring_loses_nothing)
+{
+    struct zcrx_area area;
+    uint8_t *addr = NULL;
+    area_open(&area);
+    for (uint32_t i = 0; i < 200; i++) { /* 200 fragments of 20 buffers, a ring of 64 entries */
+        zcrx_area_take(&area, (uint64_t)(i % 20) * BUFFER + i / 20 * 100, 100, &addr);
+    }
+    for (uint32_t i = 0; i < 200; i++) {
+        zcrx_area_release(&area, i % 20);
+    }
+    cr_expect(*area.ring_tail == 64, "the ring is full and was not overrun");
+    cr_expect(area.refill_full > 0);
+    for (uint32_t consumed = 0; consumed < 200;) { /* the kernel takes a few at a time */
+        uint32_t step = *area.ring_tail - *area.ring_head < 7 ? *area.ring_tail - *area.ring_head : 7;
+        __atomic_store_n(area.ring_head, *area.ring_head + step, __ATOMIC_RELEASE);
+        consumed += step;
+        zcrx_area_refill_late(&area);
+        cr_assert(*area.ring_tail - *area.ring_head <= 64);
+        cr_assert(step > 0);
+    }
+    cr_expect(*area.ring_tail == 200, "every completion was answered");
+    cr_expect(area.held_count == 0);
+    zcrx_area_close(&area);
+}
+
+/* Random takes, cuts and releases against plain counters; the seed is fixed. */
+Test(zcrx_area, random_use_answers_every_completion_exactly_once)
+{
+    struct zcrx_area area;
+    struct rng rng;
+    uint32_t taken[BUFFERS] = {0};
+    uint32_t answered[BUFFERS] = {0};
+    uint32_t refs[BUFFERS] = {0};
+    uint32_t head = 0;
+    uint8_t *addr = NULL;
+    area_open(&area);
+    rng_seed(&rng, 42);
+    for (int step = 0; step < 200000; step++) {
+        uint32_t b = (uint32_t)rng_below(&rng, BUFFERS);
+        if (step < 190000 && rng_chance(&rng, 1, 2)) {
+            if (refs[b] > 0 && rng_chance(&rng, 1, 4)) {
+                zcrx_area_retain(&area, b);
+            } else {
+                zcrx_area_take(&area, (uint64_t)b * BUFFER, 1, &addr);
+                taken[b]++;
+            }
+            refs[b]++;
+        } else if (refs[b] > 0) {
+            refs[b]--;
+            cr_assert(zcrx_area_release(&area, b) == (refs[b] == 0));
+        }
+        if (rng_chance(&rng, 1, 3)) {
+            uint32_t available = *area.ring_tail - head;
+            for (uint32_t i = (uint32_t)rng_below(&rng, available + 1); i > 0; i--) {
+                uint64_t off = area.entries[head++ & 63].off;
+                answered[(off & ~IORING_ZCRX_AREA_MASK) / BUFFER]++;
+            }
+            __atomic_store_n(area.ring_head, head, __ATOMIC_RELEASE);
+            zcrx_area_refill_late(&area);
+        }
+        cr_assert(answered[b] <= taken[b]);
+    }
+    for (uint32_t b = 0; b < BUFFERS; b++) {
+        for (; refs[b] > 0; refs[b]--) {
+            zcrx_area_release(&area, b);
+        }
+    }
+    for (int turn = 0; turn < 100000 && area.held_count > 0; turn++) {
+        while (head != *area.ring_tail) {
+            answered[(area.entries[head++ & 63].off & ~IORING_ZCRX_AREA_MASK) / BUFFER]++;
+        }
+        __atomic_store_n(area.ring_head, head, __ATOMIC_RELEASE);
+        zcrx_area_refill_late(&area);
+    }
+    while (head != *area.ring_tail) {
+        answered[(area.entries[head++ & 63].off & ~IORING_ZCRX_AREA_MASK) / BUFFER]++;
+    }
+    cr_expect(area.held_count == 0);
+    cr_expect(memcmp(taken, answered, sizeof(taken)) == 0);
+    zcrx_area_close(&area);
+}
+
+/* Every errno of facts about registration gets a sentence of its own that says what to do. */
+Test(zcrx_area, each_refusal_names_its_cause_and_remedy)
+{
+    static const struct {
+        int rc;
+        const char *must_say;
+    } rows[] = {
+        {-EPERM, "CAP_NET_ADMIN"},          {-EINVAL, "tcp-data-split"}, {-ENODEV, "does not exist"},
+        {-ENETDOWN, "bring it up"},         {-EAGAIN, "bring it up"},    {-EOPNOTSUPP, "bnxt, mlx5"},
+        {-ERANGE, "hugepages: 2MiB"},       {-EEXIST, "XDP program"},    {-EBUSY, "AF_XDP"},
+        {-ENODATA, "header split"},         {-ENOMEM, "RLIMIT_MEMLOCK"}, {-EFAULT, "pinned"},
+        {-E2BIG, "Argument list too long"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        struct zcrx_area area;
+        static struct uring uring;
+        struct zcrx_area_options options = {.uring = &uring,
+                                            .addr = memory,
+                                            .len = sizeof(memory),
+                                            .buffer_size = 32768,
+                                            .interface = "eth7",
+                                            .queue = 3,
+                                            .register_fn = register_fake};
+        struct err err = {""};
+        register_rc = rows[i].rc;
+        cr_expect(zcrx_area_open(&area, &options, &err) == rows[i].rc);
+        cr_expect(strstr(err.text, "on eth7 queue 3 with buffers of 32KiB: ") != NULL, "%s", err.text);
+        cr_expect(strstr(err.text, rows[i].must_say) != NULL, "%d: %s", rows[i].rc, err.text);
+    }
+}
