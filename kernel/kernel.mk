@@ -6,5 +6,5 @@ KERNEL_OUT ?= build/kernel
 
 .PHONY: kernel-module
 # The software NIC for Debian's stock kernel: build/kernel/netdevsim.ko and psample.ko.
-kernel-module:
+kernel-module: | $(D)/stamp-build $(D)/stamp-kernel
 	@kernel/build-module.sh $(KERNEL_OUT)
