@@ -21,8 +21,9 @@ host_tools() {
 		cp "$hdr/.config" "$tmp/.config"
 		# Signing and BTF would ask for keys and for pahole; a module for a test guest needs neither.
 		sed -i -e '/^CONFIG_DEBUG_INFO_BTF/d' -e '/^CONFIG_SYSTEM_TRUSTED_KEYS/d' "$tmp/.config"
-		make -s -C "$src" O="$tmp" CC="$KERNEL_CC" olddefconfig >&2
-		make -s -C "$src" O="$tmp" CC="$KERNEL_CC" -j"$KERNEL_JOBS" modules_prepare >&2
+		make -s -C "$src" O="$tmp" CC="$KERNEL_CC" olddefconfig >&2 || die "the host tools cannot be configured"
+		make -s -C "$src" O="$tmp" CC="$KERNEL_CC" -j"$KERNEL_JOBS" modules_prepare >&2 ||
+			die "the host tools do not build (bc, bison, flex, libelf-dev?)"
 		mv -T "$tmp" "$dir" 2>/dev/null || rm -rf "$tmp"
 	fi
 	echo "$dir"
@@ -46,8 +47,8 @@ header_tree() {
 		# Without a vmlinux beside the headers kbuild makes no BTF, which would need pahole.
 		rm -f "$h/vmlinux"
 		local k=$tmp/usr/lib/linux-kbuild-$BASE_COMMON
-		cp "$tools/tools/objtool/objtool" "$k/tools/objtool/objtool"
-		cp "$tools/scripts/mod/modpost" "$k/scripts/mod/modpost"
+		cp "$tools/tools/objtool/objtool" "$k/tools/objtool/objtool" || die "no objtool"
+		cp "$tools/scripts/mod/modpost" "$k/scripts/mod/modpost" || die "no modpost"
 		mv -T "$tmp" "$dir" 2>/dev/null || rm -rf "$tmp"
 	fi
 	echo "$dir/usr/src/linux-headers-$BASE_ABI"
@@ -68,8 +69,8 @@ build() {
 	root=$(unpacked pkgroot "linux-headers-$BASE_ABI" "linux-headers-$BASE_COMMON-common" \
 		"linux-kbuild-$BASE_COMMON")
 	src=$(source_tree)
-	tools=$(host_tools "$src" "$root/usr/src/linux-headers-$BASE_ABI")
-	hdr=$(header_tree "$root" "$tools")
+	tools=$(host_tools "$src" "$root/usr/src/linux-headers-$BASE_ABI") || exit 1
+	hdr=$(header_tree "$root" "$tools") || exit 1
 	modules=$(unpacked modules "linux-modules-$BASE_ABI")
 	work=$(mktemp -d "$result.tmp.XXXXXX")
 	patched_netdevsim "$src" "$work"
