@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The software NIC for cases (`import nsim`): a netdevsim device here, linked to one in namespace `client`.
+
+A case that uses it says `vm-need: nsim` and `vm-have: netdevsim`.  Pair() sets everything up as a
+server with a real zero-copy NIC would: header split on, hardware GRO on, ordinary traffic kept on queue 0
+by the RSS table.  close() removes it all, and fails when the module cannot be unloaded afterwards.
+"""
+import os
+import pathlib
+import subprocess
+
+import genl
+import vmtest
+
+BUS = pathlib.Path("/sys/bus/netdevsim")
+DEBUG = pathlib.Path("/sys/kernel/debug/netdevsim")
+
+
+def write(path, value):
+    """Writes one value to a file of sysfs, debugfs or procfs."""
+    with open(path, "w") as file:
+        file.write(str(value))
+
+
+class Pair:
+    """Device `nic` in this namespace (10.7.0.1, fd00:7::1), `cli` in the other (10.7.0.2, fd00:7::2)."""
+
+    def __init__(self, queues=2, number=10):
+        self.number = number
+        if not os.path.ismount("/sys/kernel/debug"):
+            vmtest.run("mount", "-t", "debugfs", "none", "/sys/kernel/debug")
+        vmtest.load("netdevsim")
+        # Freed receive buffers otherwise wait on a list per CPU and keep the page pool alive.
+        write("/proc/sys/net/core/skb_defer_max", 0)
+        vmtest.run("ip", "netns", "add", "client")
+        for offset, name in ((0, "nic"), (1, "cli")):
+            write(BUS / "new_device", f"{number + offset} 1 {queues}")
+            vmtest.run("ip", "link", "set", self._first_name(number + offset), "name", name)
+        vmtest.run("ip", "link", "set", "cli", "netns", "client")
+        self._link()
+        for where, name, host in (([], "nic", 1), (["-n", "client"], "cli", 2)):
+            vmtest.run("ip", *where, "addr", "add", f"10.7.0.{host}/24", "dev", name)
+            vmtest.run("ip", *where, "addr", "add", f"fd00:7::{host}/64", "dev", name, "nodad")
+            vmtest.run("ip", *where, "link", "set", name, "up")
+        genl.set_header_split("nic")
+        self.ethtool("-K", "rx-gro-hw", "on")
+        self.ethtool("-X", "equal", "1")
+
+    @staticmethod
+    def _first_name(number):
+        folder = BUS / "devices" / f"netdevsim{number}" / "net"
+        return vmtest.until(5, lambda: folder.is_dir() and os.listdir(folder))[0]
+
+    @staticmethod
+    def _link():
+        here, there = (os.open(path, os.O_RDONLY) for path in ("/proc/self/ns/net", "/run/netns/client"))
+        index = int(vmtest.run("ip", "-n", "client", "-o", "link", "show", "cli").split(":")[0])
+        write(BUS / "link_device", f"{here}:{genl.index('nic')} {there}:{index}")
+        os.close(here)
+        os.close(there)
+
+    def ethtool(self, option, *arguments):
+        """ethtool on the receiving device, e.g. ethtool("-K", "rx-gro-hw", "off")."""
+        return vmtest.run("ethtool", option, "nic", *arguments)
+
+    def steer(self, port, queue, version=4):
+        """Leads TCP to this port to a queue; returns the rule's number."""
+        out = self.ethtool("-N", "flow-type", f"tcp{version}", "dst-port", str(port), "action", str(queue))
+        return out.split()[-1]
+
+    def knob(self, name, value, device=0):
+        """Sets a file below the port's debugfs folder, e.g. knob("rx_dma/stride", 1)."""
+        write(DEBUG / f"netdevsim{self.number + device}" / "ports" / "0" / name, value)
+
+    def stats(self):
+        """ethtool -S as a dict."""
+        lines = (line.split(":") for line in self.ethtool("-S").splitlines()[1:])
+        return {name.strip(): int(value) for name, value in lines}
+
+    @staticmethod
+    def client(*command, **options):
+        """Starts a command in the client's namespace."""
+        return subprocess.Popen(("ip", "netns", "exec", "client", *command), text=True, **options)
+
+    def delete(self, device=0):
+        """Removes a device as if it were pulled out."""
+        write(BUS / "del_device", self.number + device)
+
+    def close(self):
+        for device in (1, 0):
+            if (BUS / "devices" / f"netdevsim{self.number + device}").exists():
+                self.delete(device)
+        vmtest.run("ip", "netns", "del", "client")
+        subprocess.run(["timeout", "20", "rmmod", "netdevsim"], check=False)
+        vmtest.check("nothing holds the driver in the end", not pathlib.Path("/sys/module/netdevsim").exists())
