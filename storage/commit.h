@@ -24,9 +24,9 @@
 #include "base/list.h"
 #include "base/mpsc.h"
 #include "base/rng.h"
-#include "index.h"
-#include "object.h"
-#include "store.h"
+#include "storage/index.h"
+#include "storage/object.h"
+#include "storage/store.h"
 
 struct commit;
 
@@ -41,7 +41,10 @@ enum commit_put_kind {
  *
  * Space. With FINISH and ABORT the space of `extents` (and of all pending ones) passes to the committer, whatever the
  * outcome: it calls ops->space_release when the space may be used again, or never (index failure: what the disk holds
- * is unknown). With a PENDING that failed it stays the caller's: hand the same extents over in the ABORT. */
+ * is unknown). With a PENDING that failed it stays the caller's: hand the same extents over in the ABORT.
+ *
+ * Order. FINISH may be submitted only when every PENDING of the put has been answered with 0 (CHECK: sizes must add up);
+ * ABORT may follow at any time, messages of one thread are taken in order. */
 struct commit_put {
     struct mpsc_node node; /* must be first */
     enum commit_put_kind kind;
@@ -75,6 +78,9 @@ struct commit_ops {
     void (*device_state)(void *ctx, uint32_t device, enum store_device_state state, const char *why);
     /* Space is free from here on. `visible`: readers may have found it, so it goes through the epochs. */
     void (*space_release)(void *ctx, const struct object_space *spaces, uint32_t count, bool visible);
+    /* COPY and COMPLETE return the new object, pinned like a lookup's (see index_reader.h). */
+    uint64_t (*pin)(void *ctx);
+    void (*unpin)(void *ctx, uint64_t epoch);
     void (*answer_put)(void *ctx, struct commit_put *put);
     void (*answer_request)(void *ctx, struct store_request *request);
 };

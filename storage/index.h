@@ -20,11 +20,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "object.h"
-#include "store.h"
+#include "storage/object.h"
+#include "storage/store.h"
 
 #define INDEX_STORE_ID_SIZE 16U
 #define INDEX_FORMAT_VERSION 1U
+#define INDEX_FILE "index.db"
 
 struct index;
 struct index_view;
@@ -57,6 +58,9 @@ int index_begin(struct index *index, bool may_use_reserve);
 /* Durable when it returns 0. On failure everything since begin is undone (or, after an index failure, unknown). */
 int index_commit(struct index *index);
 void index_rollback(struct index *index);
+/* A freeing transaction met -ENOSPC: gives up the reserve so that it can be tried again; false: nothing left to give. Other
+ * transactions get -ENOSPC from index_begin until the reserve is whole again (index_checkpoint_if_due tries). */
+bool index_reserve_spend(struct index *index);
 /* Writes log pages back when the log has grown beyond its bound; call between transactions. Costs two syncs then. */
 int index_checkpoint_if_due(struct index *index);
 uint64_t index_size_bytes(const struct index *index); /* database and log; any thread */
@@ -73,6 +77,7 @@ struct index_freed {
     uint32_t count;
     uint32_t capacity;
 };
+int index_freed_add(struct index_freed *freed, const struct object_extent *extent); /* 0 or -ENOMEM */
 void index_freed_clear(struct index_freed *freed); /* keeps the memory */
 void index_freed_close(struct index_freed *freed);
 
@@ -89,6 +94,7 @@ struct index_put {
     uint64_t size;                   /* bytes */
     uint64_t modified_ns;
     uint32_t crc32c;
+    bool crc32c_known;
     const struct store_attributes *attributes;
     const struct store_condition *condition; /* NULL: none */
     uint64_t owner;                  /* pending extents recorded under this owner come first; 0: none */
@@ -138,6 +144,8 @@ struct index_extent_row {
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
+/* The writer's own connection as a view: on the writer's thread, outside a transaction. */
+struct index_view *index_own_view(struct index *index);
 int index_view_open(const struct index_options *options, struct index_view **out, struct err *err);
 void index_view_close(struct index_view *view);
 

@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "index.h"
-#include "store.h"
+#include "storage/index.h"
+#include "storage/store.h"
 
 struct index_reader;
 

@@ -10,10 +10,11 @@
 #ifndef STORAGE_OBJECT_H
 #define STORAGE_OBJECT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/bytes.h"
-#include "store.h"
+#include "storage/store.h"
 
 #define OBJECT_BLOCK_SIZE 4096U          /* bytes: extents start and end on multiples of it */
 #define OBJECT_CHECKSUM_BLOCK (256U * 1024U) /* bytes covered by one checksum, cut at device offsets */
@@ -58,10 +59,11 @@ struct object_part {
 #define OBJECT_MAGIC 0x4f424a31U
 
 /* One version of an object as found by a lookup, with a pinned epoch: its space is not reused until the pin ends.
- * One allocation (malloc); object_free ends it. The pin is the owner's to end. */
+ * Made with malloc; object_free ends it. The pin is the owner's to end. */
 struct store_object {
     uint32_t magic;
-    uint32_t crc32c;
+    uint32_t crc32c;      /* of the whole payload; 0 when crc32c_known is false */
+    bool crc32c_known;    /* false after a copy of a range: nobody has read those bytes alone */
     uint64_t epoch;       /* what the pin function returned */
     uint64_t size;        /* bytes */
     uint64_t modified_ns; /* since 1970 */
@@ -73,5 +75,8 @@ struct store_object {
 };
 
 void object_free(struct store_object *object);
+
+/* CRC32C of A||B from those of A and B. Pure. */
+uint32_t object_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 
 #endif

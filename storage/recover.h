@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "index.h"
+#include "storage/index.h"
 
 struct recover_ops {
     /* Marks space as used in the free map: 0; -EEXIST: part of it is in use already; -ERANGE: outside the device;
@@ -26,7 +26,7 @@ struct recover_result {
 
 /* ERR_CORRUPT with a sentence when two extents overlap or one lies outside its device; -ENODEV when a device that holds
  * extents is not there. */
-int recover_run(struct index *index, const struct index_options *options, const struct recover_ops *ops, void *ops_ctx,
-                struct recover_result *out, struct err *err);
+int recover_run(struct index *index, const struct recover_ops *ops, void *ops_ctx, struct recover_result *out,
+                struct err *err);
 
 #endif
