@@ -18,11 +18,11 @@
 #include "server/s3_error.h"
 #include "server/s3_target.h"
 
-#define S3_XML_READ_SIZE_MAX   (8u << 20) // 10,000 parts with two checksums each, generously spaced
-#define S3_XML_READ_DEPTH_MAX  16u
-#define S3_XML_READ_TEXT_MAX   (S3_KEY_MAX + 64u)
+#define S3_XML_READ_SIZE_MAX (8u << 20) // 10,000 parts with two checksums each, generously spaced
+#define S3_XML_READ_DEPTH_MAX 16u
+#define S3_XML_READ_TEXT_MAX (S3_KEY_MAX + 64u)
 #define S3_XML_READ_DELETE_MAX 1000u
-#define S3_XML_ETAG_MAX        128u
+#define S3_XML_ETAG_MAX 128u
 
 enum s3_xml_document {
     S3_XML_DOCUMENT_COMPLETE,   // CompleteMultipartUpload
@@ -69,8 +69,9 @@ struct s3_xml_reader {
     uint32_t skip_depth;
     uint8_t element;
     uint32_t text_len;
+    bool in_item;
     bool has_number, has_etag, has_key, has_version;
-    uint32_t number;
+    uint32_t number, previous;
     uint32_t etag_len, key_len, version_len, checksum_len;
     enum s3_checksum_kind checksum_kind;
     char text[S3_XML_READ_TEXT_MAX];
