@@ -4,7 +4,7 @@
 
 .PHONY: test-vm vm-shell test-vm-unit
 # CASE="name..." runs those cases only.
-test-vm: build $(D)/stamp-build $(D)/stamp-vm test-vm-unit kernel-module
+test-vm: build $(call progs_of,contract) $(D)/stamp-build $(D)/stamp-vm test-vm-unit kernel-module
 	@tests/vm/run --build $(O) $(CASE)
 vm-shell: build $(D)/stamp-build $(D)/stamp-vm
 	@tests/vm/run --build $(O) --shell $(CASE)

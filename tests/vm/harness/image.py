@@ -13,6 +13,7 @@ import re
 import shutil
 import stat
 import subprocess
+import threading
 import tempfile
 
 from .debian import HERE, SetupError, cache_root
@@ -159,8 +160,16 @@ def _write_base(path):
         archive.close()
 
 
+_base_lock = threading.Lock()
+
+
 def base_archive():
-    """The cached archive of host tools; rebuilt when a tool or this file changes."""
+    """The cached archive of host tools; rebuilt when a tool or this file changes. Guests are prepared two at a time."""
+    with _base_lock:
+        return _base_archive()
+
+
+def _base_archive():
     key = hashlib.sha256(pathlib.Path(__file__).read_bytes())
     for tool in ["/bin/busybox", *TOOLS]:
         if not os.path.exists(tool):
