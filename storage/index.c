@@ -26,8 +26,8 @@
 #define BUSY_TIMEOUT_MS 10000
 /* Log pages after which they are written back: 16 MiB of 4 KiB pages. Beyond four times that (a reader held the log's
  * start) the writer waits for the reader, so the log is bounded. */
-#define LOG_FRAMES_DUE 4096
-#define LOG_FRAMES_MAX (4 * LOG_FRAMES_DUE)
+#define LOG_FRAMES_DUE 4096U
+#define LOG_FRAMES_FACTOR 4
 #define RESERVE_PAGES 256 /* pages a freeing transaction may go beyond the size limit */
 
 /* ---- statements and results --------------------------------------------------------------------------------------- */
@@ -188,7 +188,7 @@ void index_view_fini(struct index_view *view)
     view->db = NULL;
 }
 
-/* Files of the system's VFS are synced before SQLite reads them: a process that died between writing a commit to the log
+/* Files are synced before SQLite reads them: a process that died between writing a commit to the log
  * and syncing it left a transaction that is readable and not durable. */
 static int sync_path(const char *path, bool is_dir)
 {
@@ -201,13 +201,41 @@ static int sync_path(const char *path, bool is_dir)
     return rc;
 }
 
+/* The same through a VFS that is not the system's (the simulator's). */
+static int sync_in_vfs(const char *vfs_name, const char *path, int flags)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(vfs_name);
+    if (vfs == NULL) {
+        return -EINVAL;
+    }
+    sqlite3_file *file = calloc(1, (size_t)vfs->szOsFile);
+    if (file == NULL) {
+        return -ENOMEM;
+    }
+    int rc = vfs->xOpen(vfs, path, file, flags | SQLITE_OPEN_READWRITE, NULL);
+    int synced = rc == SQLITE_OK ? file->pMethods->xSync(file, SQLITE_SYNC_FULL) : SQLITE_OK;
+    if (file->pMethods != NULL) {
+        file->pMethods->xClose(file);
+    }
+    free(file);
+    return synced != SQLITE_OK ? -EIO : rc != SQLITE_OK ? -ENOENT : 0;
+}
+
+static int sync_leftover(const struct index_options *options, const char *path, bool is_log)
+{
+    if (options->vfs == NULL) {
+        return sync_path(path, false);
+    }
+    return sync_in_vfs(options->vfs, path, is_log ? SQLITE_OPEN_WAL : SQLITE_OPEN_MAIN_DB);
+}
+
 static int sync_leftovers(const struct index_options *options, struct err *err)
 {
     static const char *const names[] = { INDEX_FILE, INDEX_FILE "-wal" };
     char path[4200];
     for (uint32_t i = 0; i < ARRAY_COUNT(names); i++) {
         snprintf(path, sizeof(path), "%s/%s", options->dir, names[i]);
-        int rc = sync_path(path, false);
+        int rc = sync_leftover(options, path, i == 1);
         if (rc == -ENOENT && i == 0) {
             return err_set(err, rc, "no index at %s: format the store first", path);
         }
@@ -215,7 +243,7 @@ static int sync_leftovers(const struct index_options *options, struct err *err)
             return err_set(err, rc, "index file %s cannot be synced: %s", path, err_text(rc));
         }
     }
-    int rc = sync_path(options->dir, true);
+    int rc = options->vfs == NULL ? sync_path(options->dir, true) : 0;
     return rc == 0 ? 0 : err_set(err, rc, "data directory %s cannot be synced: %s", options->dir, err_text(rc));
 }
 
@@ -309,7 +337,7 @@ static int log_hook(void *ctx, sqlite3 *db, const char *schema, int frames)
     (void)schema; /* likewise */
     struct index *index = ctx;
     if (frames < index->log_frames) {
-        index->log_frames_due = LOG_FRAMES_DUE; /* the log began anew */
+        index->log_frames_due = (int)index->options.log_pages; /* the log began anew */
     }
     index->log_frames = frames;
     return SQLITE_OK;
@@ -374,6 +402,7 @@ static void reserve_restore(struct index *index)
 static void copy_options(struct index *index, const struct index_options *options)
 {
     index->options = *options;
+    index->options.log_pages = options->log_pages != 0 ? options->log_pages : LOG_FRAMES_DUE;
     CHECK(strlen(options->dir) < sizeof(index->dir));
     strcpy(index->dir, options->dir);
     index->options.dir = index->dir;
@@ -387,8 +416,7 @@ static void copy_options(struct index *index, const struct index_options *option
 
 int index_open(const struct index_options *options, struct index **out, struct err *err)
 {
-    /* A VFS of its own (the simulator's) has no file that could be synced from outside. */
-    int rc = options->vfs == NULL ? sync_leftovers(options, err) : 0;
+    int rc = options->skip_sync && options->vfs != NULL ? 0 : sync_leftovers(options, err);
     if (rc != 0) {
         return rc;
     }
@@ -409,7 +437,7 @@ int index_open(const struct index_options *options, struct index **out, struct e
         goto close_view;
     }
     index->page_size = (uint64_t)page_size;
-    index->log_frames_due = LOG_FRAMES_DUE;
+    index->log_frames_due = (int)index->options.log_pages;
     sqlite3_wal_hook(index->view.db, log_hook, index);
     index->reserve_spent = reserve_make(index) != 0;
     publish(index);
@@ -437,10 +465,12 @@ void index_close(struct index *index)
     free(index);
 }
 
+/* EXTRA: the change to WAL mode goes through a rollback journal, and a journal whose deletion was not synced comes back
+ * after a power cut and undoes page 1 under the tables that were made meanwhile. */
 static int create_schema(sqlite3 *db, const struct index_options *options)
 {
-    static const char begin[] = "PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE; PRAGMA journal_mode=WAL;"
-                                " PRAGMA synchronous=FULL; PRAGMA application_id=1886614379; BEGIN IMMEDIATE;";
+    static const char begin[] = "PRAGMA synchronous=EXTRA; PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE;"
+                                " PRAGMA journal_mode=WAL; PRAGMA application_id=1886614379; BEGIN IMMEDIATE;";
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_exec(db, begin, NULL, NULL, NULL);
     rc = rc != SQLITE_OK ? rc : sqlite3_exec(db, index_schema, NULL, NULL, NULL);
@@ -485,7 +515,7 @@ int index_create(const struct index_options *options, struct err *err)
         err_set(err, rc, "index %s cannot be created: %s", path, db != NULL ? sqlite3_errmsg(db) : sqlite3_errstr(sql));
     }
     sqlite3_close(db);
-    return rc != 0 || options->vfs != NULL ? rc : sync_leftovers(options, err);
+    return rc != 0 ? rc : sync_leftovers(options, err);
 }
 
 int index_failed(const struct index *index)
@@ -596,8 +626,8 @@ int index_checkpoint_if_due(struct index *index)
         return 0;
     }
     /* While a reader keeps the log from starting anew, trying after each commit would cost syncs for nothing. */
-    index->log_frames_due = index->log_frames + LOG_FRAMES_DUE / 4;
-    int mode = index->log_frames < LOG_FRAMES_MAX ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_RESTART;
+    index->log_frames_due = index->log_frames + (int)index->options.log_pages / LOG_FRAMES_FACTOR;
+    int mode = index->log_frames < (int)index->options.log_pages * LOG_FRAMES_FACTOR ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_RESTART;
     int rc = sqlite3_wal_checkpoint_v2(index->view.db, NULL, mode, NULL, NULL);
     update_size(index);
     int code = index_map(index->view.db, rc);
