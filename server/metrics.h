@@ -109,7 +109,9 @@ enum metrics_stage { METRICS_STAGES(METRICS_MEMBER_STAGE) METRICS_STAGE_COUNT };
 #define METRICS_IN_LISTENER METRICS_SKIP
 #define METRICS_IN_RX METRICS_SKIP
 #define METRICS_IN_RX_INFO METRICS_SKIP
+#define METRICS_IN_PORT METRICS_SKIP
 #define METRICS_IN_DEVICE METRICS_SKIP
+#define METRICS_IN_SPACE METRICS_SKIP
 #define METRICS_IN_STORE METRICS_SKIP
 #define METRIC(scope, kind, field, labels, name, unit, help) METRICS_IN_##scope(kind, field, labels)
 struct metrics_process {
@@ -135,7 +137,9 @@ struct metrics_listener {
 #undef METRICS_IN_LISTENER
 #undef METRICS_IN_RX
 #undef METRICS_IN_RX_INFO
+#undef METRICS_IN_PORT
 #undef METRICS_IN_DEVICE
+#undef METRICS_IN_SPACE
 #undef METRICS_IN_STORE
 
 /* ---- counting: the owner of the cell only --------------------------------------------------------------------------- */
@@ -164,8 +168,8 @@ void metrics_observe(struct store_histogram *histogram, uint64_t duration_ns);
 void metrics_request(struct metrics_listener *cells, uint32_t operation, int http_status);
 
 /* Counts for a listener what the port copied since the last call: call it on the worker around the work for one
- * connection, with `seen` (STORE_COPY_REASONS values, zeroed at start) kept per worker. What nobody claims is reported
- * under listener="". */
+ * connection, with `seen` (STORE_COPY_REASONS values, zeroed at start) kept per worker. Copies that happen outside any
+ * connection's turn go to whoever claims next; the sum over listeners stays exact. */
 void metrics_copied_claim(struct metrics_listener *cells, const _Atomic uint64_t *port_copied,
                           uint64_t *seen);
 
