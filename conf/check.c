@@ -200,6 +200,12 @@ static int check_listeners(const struct conf *conf, const struct conf_place *pla
     return 0;
 }
 
+static bool numbers_equal(const struct conf_numbers *a, const struct conf_numbers *b)
+{
+    return a->is_auto == b->is_auto && a->count == b->count &&
+           memcmp(a->values, b->values, a->count * sizeof(a->values[0])) == 0;
+}
+
 /* A worker serves every listener, so it can be pinned in one way only. */
 static int check_cpus(const struct conf *conf, const struct conf_place *place, struct err *err)
 {
@@ -209,7 +215,7 @@ static int check_cpus(const struct conf *conf, const struct conf_place *place, s
         if (listener->cpus.count == 0 && !listener->cpus.is_auto) {
             continue;
         }
-        if (first != NULL && memcmp(&first->cpus, &listener->cpus, sizeof(first->cpus)) != 0) {
+        if (first != NULL && !numbers_equal(&first->cpus, &listener->cpus)) {
             return place_error(
                 place, &listener->cpus, err,
                 "differs from listener %s; a worker serves every listener, so they must name the same CPUs",

@@ -204,11 +204,13 @@ static struct frame *frame_top(struct parser *parser)
     return parser->depth == 0 ? NULL : &parser->frames[parser->depth - 1];
 }
 
-static int frame_push(struct parser *parser, enum frame_kind kind, const struct schema_row *row,
-                      const char *path, yaml_mark_t mark, struct frame **out)
+/* The new top frame; NULL when the file is nested too deeply, which `err` then says. */
+static struct frame *frame_push(struct parser *parser, enum frame_kind kind, const struct schema_row *row,
+                                const char *path, yaml_mark_t mark)
 {
     if (parser->depth == FRAMES_MAX) {
-        return fail_at(parser, mark, path, "", "is nested too deeply");
+        fail_at(parser, mark, path, "", "is nested too deeply");
+        return NULL;
     }
     struct frame *frame = &parser->frames[parser->depth++];
     memset(frame, 0, sizeof(*frame));
@@ -217,8 +219,7 @@ static int frame_push(struct parser *parser, enum frame_kind kind, const struct 
     frame->mark = mark;
     frame->key = -1;
     snprintf(frame->path, sizeof(frame->path), "%s", path);
-    *out = frame;
-    return 0;
+    return frame;
 }
 
 static int section_place(struct parser *parser, const struct frame *frame, const void *field)
@@ -267,13 +268,12 @@ static int frame_open_element(struct parser *parser, struct frame *list, yaml_ma
         snprintf(sentence, sizeof(sentence), "at most %u are allowed", (unsigned)list->row->max);
         return fail_at(parser, mark, list->path, "", sentence);
     }
-    struct frame *frame = NULL;
-    int rc = frame_push(parser, FRAME_MAP, list->row, path, mark, &frame);
-    if (rc == 0) {
-        frame->base = element;
-        rc = section_place(parser, frame, element);
+    struct frame *frame = frame_push(parser, FRAME_MAP, list->row, path, mark);
+    if (frame == NULL) {
+        return ERR_INVALID_CONFIG;
     }
-    return rc;
+    frame->base = element;
+    return section_place(parser, frame, element);
 }
 
 static const char *type_word(const struct schema_row *row)
@@ -293,15 +293,12 @@ static const char *type_word(const struct schema_row *row)
 static int frame_open_map(struct parser *parser, const yaml_event_t *event)
 {
     struct frame *top = frame_top(parser);
-    struct frame *frame = NULL;
     yaml_mark_t mark = event->start_mark;
     if (top == NULL) {
-        int rc = frame_push(parser, FRAME_MAP, NULL, "", mark, &frame);
-        if (rc == 0) {
-            frame->base = (uint8_t *)parser->conf;
-            rc = section_place(parser, frame, parser->conf);
-        }
-        return rc;
+        struct frame *root = frame_push(parser, FRAME_MAP, NULL, "", mark);
+        CHECK(root != NULL); /* the first of FRAMES_MAX */
+        root->base = (uint8_t *)parser->conf;
+        return section_place(parser, root, parser->conf);
     }
     if (top->kind == FRAME_LIST) {
         return frame_open_element(parser, top, mark);
@@ -319,12 +316,12 @@ static int frame_open_map(struct parser *parser, const yaml_event_t *event)
         return fail_at(parser, mark, path, "", type_word(row));
     }
     top->key = -1;
-    int rc = frame_push(parser, FRAME_MAP, row, path, mark, &frame);
-    if (rc == 0) {
-        frame->base = top->base;
-        rc = section_place(parser, frame, section_field(frame));
+    struct frame *frame = frame_push(parser, FRAME_MAP, row, path, mark);
+    if (frame == NULL) {
+        return ERR_INVALID_CONFIG;
     }
-    return rc;
+    frame->base = top->base;
+    return section_place(parser, frame, section_field(frame));
 }
 
 static int frame_open_list(struct parser *parser, const yaml_event_t *event)
@@ -346,11 +343,10 @@ static int frame_open_list(struct parser *parser, const yaml_event_t *event)
         return fail_at(parser, mark, path, "", type_word(row));
     }
     top->key = -1;
-    struct frame *frame = NULL;
-    int rc =
-        frame_push(parser, row->type == SCHEMA_LIST ? FRAME_LIST : FRAME_NUMBERS, row, path, mark, &frame);
-    if (rc != 0) {
-        return rc;
+    struct frame *frame =
+        frame_push(parser, row->type == SCHEMA_LIST ? FRAME_LIST : FRAME_NUMBERS, row, path, mark);
+    if (frame == NULL) {
+        return ERR_INVALID_CONFIG;
     }
     frame->base = top->base;
     frame->field = top->base + row->offset;

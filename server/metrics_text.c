@@ -361,11 +361,11 @@ static void store_row_print(struct scrape *scrape, const struct metrics_row *row
         sample_print(&place, 0, plain_load(&scrape->store, row));
         return;
     }
-    const struct store_histogram *histogram;
-    memcpy(&histogram, (const uint8_t *)&scrape->store + row->offset, sizeof(histogram));
+    const struct store_histogram *const *histogram =
+        (const struct store_histogram *const *)(const void *)((const uint8_t *)&scrape->store + row->offset);
     struct histogram_sum sum = {.sum_us = 0};
-    if (histogram != NULL) {
-        histogram_add(&sum, histogram);
+    if (*histogram != NULL) {
+        histogram_add(&sum, *histogram);
     }
     histogram_print(&place, &sum);
 }
