@@ -20,8 +20,8 @@
 #include "server/s3_checksum.h"
 #include "server/s3_error.h"
 
-#define AUTH_CHUNKED_LINE_MAX     512u // a size line with its signature, or one trailer line
-#define AUTH_CHUNKED_TRAILERS_MAX 8u   // trailer lines
+#define AUTH_CHUNKED_LINE_MAX 512u   // a size line with its signature, or one trailer line
+#define AUTH_CHUNKED_TRAILERS_MAX 8u // trailer lines
 #define AUTH_CHUNKED_SIZE_MIN                                                                                \
     8192u // chunks but the last must not be smaller when they are signed, as S3 demands
 

@@ -29,8 +29,8 @@
 #include "server/s3_target.h"
 #include "server/text.h"
 
-#define AUTH_KEYS_MAX      4096u
-#define AUTH_RULES_MAX     64u // per key
+#define AUTH_KEYS_MAX 4096u
+#define AUTH_RULES_MAX 64u // per key
 #define AUTH_KEYS_FILE_MAX (1u << 20)
 
 struct auth_keys; // opaque

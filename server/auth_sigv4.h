@@ -17,18 +17,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "server/auth_payload.h"
 #include "server/http_date.h"
 #include "server/http_head.h"
-#include "server/s3_checksum.h"
 #include "server/s3_error.h"
 #include "server/s3_target.h"
 #include "server/text.h"
 
-#define AUTH_ACCESS_KEY_MAX     128u
-#define AUTH_SECRET_MAX         128u
-#define AUTH_REGION_MAX         64u
-#define AUTH_SKEW_DEFAULT_S     900
-#define AUTH_EXPIRES_MAX_S      604800u
+#define AUTH_ACCESS_KEY_MAX 128u
+#define AUTH_SECRET_MAX 128u
+#define AUTH_REGION_MAX 64u
+#define AUTH_SKEW_DEFAULT_S 900
+#define AUTH_EXPIRES_MAX_S 604800u
 #define AUTH_SIGNED_HEADERS_MAX 64u
 
 enum auth_scheme {
@@ -36,38 +36,6 @@ enum auth_scheme {
     AUTH_SCHEME_HEADER,
     AUTH_SCHEME_QUERY,
 };
-
-// How the body is protected, from x-amz-content-sha256.
-enum auth_payload {
-    AUTH_PAYLOAD_UNSIGNED,         // UNSIGNED-PAYLOAD, or nothing said in an anonymous or presigned request
-    AUTH_PAYLOAD_SHA256,           // hex digest of the whole body: verify against `sha256`
-    AUTH_PAYLOAD_SIGNED_CHUNKS,    // STREAMING-AWS4-HMAC-SHA256-PAYLOAD
-    AUTH_PAYLOAD_SIGNED_TRAILER,   // STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER
-    AUTH_PAYLOAD_UNSIGNED_TRAILER, // STREAMING-UNSIGNED-PAYLOAD-TRAILER
-};
-
-static inline bool auth_payload_is_streaming(enum auth_payload payload)
-{
-    return payload >= AUTH_PAYLOAD_SIGNED_CHUNKS;
-}
-
-// What the head says about its body.
-struct auth_payload_info {
-    enum auth_payload payload;
-    uint8_t sha256[32];            // for AUTH_PAYLOAD_SHA256
-    uint64_t decoded_length;       // x-amz-decoded-content-length; streaming forms only
-    enum s3_checksum_kind trailer; // announced checksum trailer, NONE without
-};
-
-// Reads x-amz-content-sha256, Content-Encoding, x-amz-decoded-content-length and x-amz-trailer. Needed for anonymous
-// requests, too: a STREAMING body is framed whoever sends it. Errors: CONTENT_SHA256_INVALID (also for aws-chunked
-// without a STREAMING value), MISSING_DECODED_LENGTH, INVALID_CHECKSUM (unknown trailer), NOT_IMPLEMENTED (ECDSA forms).
-enum s3_error auth_payload_read(struct auth_payload_info *info, const struct http_head *head,
-                                const char *buffer);
-
-// Content-Encoding with the aws-chunked token taken out: what to store. Returns the length written to out (size >= the
-// header's length, CHECKed); 0 when nothing is left.
-size_t auth_content_encoding_strip(struct text value, char *out, size_t size);
 
 struct auth_sigv4 {
     enum auth_scheme scheme;
@@ -82,14 +50,12 @@ struct auth_sigv4 {
     int64_t time_s;
     uint32_t expires_s; // presigned only
     char timestamp_text[HTTP_DATE_BASIC_SIZE];
-    char scope_text[AUTH_REGION_MAX + 40];
-    char access_key_text[AUTH_ACCESS_KEY_MAX];
 };
 
 // Finds and parses credentials. S3_OK with scheme NONE when there are none. target supplies the decoded parameters of a
 // presigned query. region is what we call ourselves; absent accepts any.
 // Errors: AUTH_V2, AUTH_UNSUPPORTED, AUTH_TWICE, AUTH_HEADER_MALFORMED, AUTH_QUERY_MALFORMED, MISSING_DATE.
-// Texts point into buffer or into *auth, so do not copy the struct.
+// Texts point into buffer, into the scratch of target, or into *auth: do not copy the struct, and keep both alive.
 enum s3_error auth_sigv4_read(struct auth_sigv4 *auth, const struct http_head *head, const char *buffer,
                               const struct s3_target *target, struct text region, int64_t now_s);
 
@@ -135,7 +101,7 @@ struct auth_sigv4_check {
 };
 
 // Verifies. payload is what auth_payload_read() found. *context is set on success. Errors: SIGNATURE_MISMATCH,
-// REQUEST_TIME_SKEWED, REQUEST_EXPIRED, HEADERS_NOT_SIGNED, AUTH_HEADER_MALFORMED, CONTENT_SHA256_MISSING (header
+// REQUEST_TIME_SKEWED, REQUEST_EXPIRED, REQUEST_NOT_YET_VALID, HEADERS_NOT_SIGNED, AUTH_HEADER_MALFORMED, CONTENT_SHA256_MISSING (header
 // authentication, a body, and no x-amz-content-sha256).
 enum s3_error auth_sigv4_verify(const struct auth_sigv4 *auth, const struct http_head *head,
                                 const char *buffer, const struct s3_target *target,
