@@ -195,7 +195,7 @@ struct store_put_options {
 };
 
 enum store_put_state {
-    STORE_PUT_OPEN,    /* takes slices */
+    STORE_PUT_OPEN,    /* takes slices. An event in this state: a write ended, store_put_queued_bytes has fallen. */
     STORE_PUT_FAILED,  /* store_put_error says why; give up with store_put_abort. Reported once by an event. */
     STORE_PUT_DONE,    /* durable and visible; store_put_free ends it. Reported by an event. */
     STORE_PUT_ABORTED  /* nothing of it remains; store_put_free ends it. Reported by an event. */

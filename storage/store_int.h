@@ -68,6 +68,9 @@ struct store_build {
 };
 int store_build_format(const struct store_build *build, bool force, struct err *err);
 int store_build_open(const struct store_build *build, struct store **out, struct err *err);
+/* Decides what fragments a device takes, by writing some to its scratch region and reading them back. `uring` may be NULL. */
+int store_selftest(struct store_device *device, struct uring *uring, struct err *err);
+
 /* A stepped store: one turn of committer and readers. Returns true when there may be more to do at once. */
 bool store_step(struct store *store, uint64_t now_ns, uint64_t realtime_ns);
 /* A stepped store after a power cut: forgets everything without any I/O, and leaves the devices to the caller. */
@@ -93,6 +96,16 @@ struct store {
     bool commit_ring_is_open;
     struct dev_queue *flush_queues[STORE_DEVICES_MAX];
     struct dev_io flush_ios[STORE_DEVICES_MAX];
+    struct store_wake {
+        int fd;
+        bool is_armed;
+    } __attribute__((aligned(16))) commit_wakes[2]; /* the committer's messages; stop_fd */
+    pthread_mutex_t
+        start_lock; /* guards start_rc and start_is_known while the committer's thread opens its ring */
+    pthread_cond_t start_known;
+    bool start_is_known;
+    int start_rc;
+    struct err start_err;
     pthread_t commit_thread;
     bool commit_thread_runs;
     int stop_fd;
@@ -101,6 +114,7 @@ struct store {
     uint32_t reader_threads_running;
 
     _Atomic uint64_t puts_in_flight;
+    _Atomic uint64_t promised; /* bytes that running uploads of known size will still take */
     _Atomic uint64_t corrupt_blocks;
     _Atomic uint64_t scrubbed_bytes;
     _Atomic uint32_t port_count;
@@ -112,6 +126,16 @@ struct store {
 void port_deliver_request(struct store_request *request);
 /* Any thread: the answer to a commit_put that a put of some port embeds. */
 void port_deliver_put(struct commit_put *message);
+
+/* The committer's and the readers' threads (store_threads.c); the calls of struct commit_ops and struct index_reader_ops. */
+int store_threads_start(struct store *store, struct err *err);
+void store_threads_stop(struct store *store);
+int store_flush_queues_open(struct store *store, struct uring *uring, struct err *err);
+void store_flush_queues_close(struct store *store);
+/* Hands finished flushes to the committer and lets it work; when it wants to be called again. */
+uint64_t store_commit_turn(struct store *store, uint64_t now_ns, uint64_t realtime_ns);
+extern const struct commit_ops store_commit_ops;
+extern const struct index_reader_ops store_reader_ops;
 
 /* Gives extents back whose readers are gone; called after commits and after pins end. Any thread. */
 void store_reclaim(struct store *store);
