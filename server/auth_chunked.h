@@ -46,6 +46,7 @@ struct auth_chunked {
     bool is_verified;        // false: signatures are parsed but not checked (anonymous listener)
     bool has_trailer_signature;
     bool had_short_chunk;
+    bool had_empty_line;
     uint8_t state;
     uint32_t line_len;
     uint32_t trailer_count;
