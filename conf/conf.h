@@ -167,7 +167,7 @@ const char *conf_hugepages_text(enum arena_pages value);
 /* ---- memory: the formulas that "penstock check" prints and the server allocates by --------------------------------- */
 
 #define CONF_CONNECTION_STATE_SIZE                                                                           \
-    8192U /* bytes of our own state per connection, response text included; asserted by the server */
+    45056U /* bytes of our own state per connection, response text included; asserted by the server */
 
 /* One connection: its state and its head buffer. */
 static inline uint64_t conf_memory_connection(const struct conf_listener *listener)

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hash: streams and the thread behind them.
+ *
+ * The thread sees a job (slice and stream) after the worker pushed it and gives it back by another queue, so a stream's
+ * digest states have one owner at a time: the thread while jobs are out, the worker otherwise. Slice references are
+ * taken and released on the worker only, as slice.h demands.
+ */
+#include "server/hash.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+
+#include "base/check.h"
+
+enum hash_job_kind { HASH_JOB_UPDATE, HASH_JOB_FINISH, HASH_JOB_STOP };
+
+struct hash_job {
+    struct mpsc_node node;
+    enum hash_job_kind kind;
+    struct hash_stream *stream;
+    struct slice slice;
+};
+
+static bool hash_kind_is_heavy(enum s3_checksum_kind kind)
+{
+    return !s3_checksum_is_crc(kind);
+}
+
+static void hash_compute(struct hash_stream *stream, const struct slice *slice, bool heavy)
+{
+    for (uint32_t i = 0; i < stream->count; i++) {
+        if (hash_kind_is_heavy(stream->sums[i].state.kind) == heavy) {
+            s3_checksum_update(&stream->sums[i].state, slice->addr, slice->len);
+        }
+    }
+}
+
+static void hash_compute_final(struct hash_stream *stream)
+{
+    for (uint32_t i = 0; i < stream->count; i++) {
+        (void)s3_checksum_final(&stream->sums[i].state, stream->sums[i].digest); /* The size follows from the kind. */
+    }
+}
+
+/* ---- the thread ----------------------------------------------------------------------------------------------- */
+
+static void *hasher_thread(void *argument)
+{
+    struct hasher *hasher = argument;
+    struct pollfd wait = { .fd = hasher->to_thread.event_fd, .events = POLLIN };
+    bool is_stopping = false;
+    while (!is_stopping) {
+        struct mpsc_node *node = mpsc_take_all(&hasher->to_thread);
+        if (node == NULL) {
+            int rc = poll(&wait, 1, -1);
+            CHECK(rc >= 0 || errno == EINTR);
+            mpsc_clear(&hasher->to_thread);
+            continue;
+        }
+        while (node != NULL) {
+            struct hash_job *job = CONTAINER_OF(node, struct hash_job, node);
+            node = node->next;
+            if (job->kind == HASH_JOB_UPDATE) {
+                hash_compute(job->stream, &job->slice, true);
+            } else if (job->kind == HASH_JOB_FINISH) {
+                hash_compute_final(job->stream);
+            } else {
+                is_stopping = true;
+            }
+            mpsc_push(&hasher->to_worker, &job->node);
+        }
+    }
+    return NULL;
+}
+
+/* ---- the worker's side ---------------------------------------------------------------------------------------- */
+
+int hasher_open(struct hasher *hasher, const struct hasher_options *options, struct err *err)
+{
+    memset(hasher, 0, sizeof(*hasher));
+    list_init(&hasher->finished);
+    if (!options->wants_thread) {
+        return 0;
+    }
+    int rc = pool_open(&hasher->jobs, sizeof(struct hash_job), options->jobs_max + 1);
+    if (rc < 0) {
+        return err_set(err, rc, "no memory for %u hash jobs; lower the receive areas", options->jobs_max);
+    }
+    rc = mpsc_open(&hasher->to_thread);
+    if (rc < 0) {
+        goto close_jobs;
+    }
+    rc = mpsc_open(&hasher->to_worker);
+    if (rc < 0) {
+        goto close_to_thread;
+    }
+    rc = -pthread_create(&hasher->thread, NULL, hasher_thread, hasher);
+    if (rc < 0) {
+        goto close_to_worker;
+    }
+    hasher->has_thread = true;
+    return 0;
+
+close_to_worker:
+    mpsc_close(&hasher->to_worker);
+close_to_thread:
+    mpsc_close(&hasher->to_thread);
+close_jobs:
+    pool_close(&hasher->jobs);
+    return err_set(err, rc, "cannot start the hash thread: %s", err_text(rc));
+}
+
+static void hasher_take_back(struct hasher *hasher, struct hash_job *job)
+{
+    struct hash_stream *stream = job->stream;
+    if (job->kind == HASH_JOB_UPDATE) {
+        CHECK(stream->jobs > 0);
+        stream->jobs--;
+        stream->queued_bytes -= job->slice.len;
+        slice_release(&job->slice);
+    } else if (job->kind == HASH_JOB_FINISH) {
+        CHECK(stream->jobs > 0);
+        stream->jobs--;
+        stream->is_finished = true;
+        list_append(&hasher->finished, &stream->link);
+    } else {
+        hasher->is_stopping = true;
+    }
+    pool_give(&hasher->jobs, job);
+}
+
+static void hasher_collect(struct hasher *hasher)
+{
+    mpsc_clear(&hasher->to_worker);
+    struct mpsc_node *node = mpsc_take_all(&hasher->to_worker);
+    while (node != NULL) {
+        struct hash_job *job = CONTAINER_OF(node, struct hash_job, node);
+        node = node->next;
+        hasher_take_back(hasher, job);
+    }
+}
+
+/* Blocks until the thread has given something back. Only when jobs ran out, which sizing makes rare, and at the end. */
+static void hasher_wait(struct hasher *hasher)
+{
+    struct pollfd wait = { .fd = hasher->to_worker.event_fd, .events = POLLIN };
+    int rc = poll(&wait, 1, -1);
+    CHECK(rc >= 0 || errno == EINTR);
+    hasher_collect(hasher);
+}
+
+static struct hash_job *hasher_job(struct hasher *hasher)
+{
+    struct hash_job *job = pool_take(&hasher->jobs);
+    while (job == NULL) { /* Bounded: the thread only computes, so it always gives a job back. */
+        hasher->starved++;
+        hasher_wait(hasher);
+        job = pool_take(&hasher->jobs);
+    }
+    return job;
+}
+
+static void hasher_push(struct hasher *hasher, enum hash_job_kind kind, struct hash_stream *stream,
+                        const struct slice *slice)
+{
+    struct hash_job *job = hasher_job(hasher);
+    job->kind = kind;
+    job->stream = stream;
+    if (slice != NULL) {
+        job->slice = *slice;
+    }
+    mpsc_push(&hasher->to_thread, &job->node);
+}
+
+void hasher_close(struct hasher *hasher)
+{
+    if (!hasher->has_thread) {
+        return;
+    }
+    hasher_push(hasher, HASH_JOB_STOP, NULL, NULL);
+    while (!hasher->is_stopping) {
+        hasher_wait(hasher);
+    }
+    int rc = pthread_join(hasher->thread, NULL);
+    CHECK(rc == 0);
+    mpsc_close(&hasher->to_worker);
+    mpsc_close(&hasher->to_thread);
+    pool_close(&hasher->jobs);
+    hasher->has_thread = false;
+}
+
+int hasher_event_fd(const struct hasher *hasher)
+{
+    return hasher->has_thread ? hasher->to_worker.event_fd : -1;
+}
+
+struct hash_stream *hasher_poll(struct hasher *hasher)
+{
+    if (hasher->has_thread) {
+        hasher_collect(hasher);
+    }
+    struct list *node = list_take_first(&hasher->finished);
+    return node == NULL ? NULL : CONTAINER_OF(node, struct hash_stream, link);
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------------- */
+
+void hash_open(struct hash_stream *stream, struct hasher *hasher, void *user)
+{
+    stream->hasher = hasher;
+    stream->user = user;
+    stream->count = 0;
+    stream->is_threaded = false;
+    stream->is_finished = false;
+    stream->is_finishing = false;
+    stream->queued_bytes = 0;
+    stream->jobs = 0;
+    list_init(&stream->link);
+}
+
+int hash_add(struct hash_stream *stream, enum s3_checksum_kind kind)
+{
+    for (uint32_t i = 0; i < stream->count; i++) {
+        if (stream->sums[i].state.kind == kind) {
+            return 0;
+        }
+    }
+    CHECK(stream->count < HASH_KINDS_MAX);
+    int rc = s3_checksum_open(&stream->sums[stream->count].state, kind);
+    if (rc == 0) {
+        stream->count++;
+        stream->is_threaded |= stream->hasher->has_thread && hash_kind_is_heavy(kind);
+    }
+    return rc;
+}
+
+void hash_update(struct hash_stream *stream, const struct slice *slice)
+{
+    CHECK(!stream->is_finishing);
+    hash_compute(stream, slice, false);
+    if (!stream->is_threaded) {
+        hash_compute(stream, slice, true);
+        return;
+    }
+    slice_retain(slice);
+    stream->jobs++;
+    stream->queued_bytes += slice->len;
+    hasher_push(stream->hasher, HASH_JOB_UPDATE, stream, slice);
+}
+
+void hash_finish(struct hash_stream *stream)
+{
+    CHECK(!stream->is_finishing);
+    stream->is_finishing = true;
+    if (stream->is_threaded) {
+        stream->jobs++;
+        hasher_push(stream->hasher, HASH_JOB_FINISH, stream, NULL);
+        return;
+    }
+    hash_compute_final(stream);
+    stream->is_finished = true;
+    list_append(&stream->hasher->finished, &stream->link);
+}
+
+const uint8_t *hash_digest(const struct hash_stream *stream, enum s3_checksum_kind kind)
+{
+    CHECK(stream->is_finished);
+    for (uint32_t i = 0; i < stream->count; i++) {
+        if (stream->sums[i].state.kind == kind) {
+            return stream->sums[i].digest;
+        }
+    }
+    return NULL;
+}
+
+bool hash_is_idle(const struct hash_stream *stream)
+{
+    return stream->jobs == 0;
+}
+
+void hash_close(struct hash_stream *stream)
+{
+    if (!hash_is_open(stream)) {
+        return;
+    }
+    CHECK(hash_is_idle(stream));
+    list_remove(&stream->link);
+    for (uint32_t i = 0; i < stream->count; i++) {
+        s3_checksum_close(&stream->sums[i].state);
+    }
+    stream->count = 0;
+    stream->hasher = NULL;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * s3_get: GetObject and HeadObject. The first block is read and verified before the status line is written, so that a
+ * damaged object is a definite error; damage found later resets the connection, so that no client takes what it has for
+ * the whole. One read and two sends are in flight at most; a slow reader holds that and no more.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "server/s3_handlers.h"
+
+static void s3_get_read(struct exchange *x);
+
+/* ---- the answer's head ---------------------------------------------------------------------------------------- */
+
+static void s3_get_stored_headers(struct exchange *x, const struct store_attributes *attributes)
+{
+    static const struct {
+        const char *header;
+        const char *parameter;
+    } overrides[] = {
+        { "content-type", "response-content-type" },
+        { "cache-control", "response-cache-control" },
+        { "content-disposition", "response-content-disposition" },
+        { "content-encoding", "response-content-encoding" },
+        { "content-language", "response-content-language" },
+        { "expires", "response-expires" },
+    };
+    bool is_overridden[sizeof(overrides) / sizeof(overrides[0])] = { false };
+    bool has_type = false;
+    for (size_t i = 0; i < sizeof(overrides) / sizeof(overrides[0]); i++) {
+        struct text value = s3_target_param(&x->target, overrides[i].parameter);
+        /* A decoded parameter may hold anything; what would break the head is not sent. */
+        bool is_clean = !text_is_absent(value) && memchr(value.at, '\r', value.len) == NULL &&
+                        memchr(value.at, '\n', value.len) == NULL && value.len <= 1024;
+        if (is_clean) {
+            is_overridden[i] = true;
+            has_type |= i == 0;
+            http_response_header(x, overrides[i].header, value);
+        }
+    }
+    struct s3_meta_item item;
+    for (uint32_t position = 0; s3_meta_next(attributes, &position, &item);) {
+        bool is_hidden = false;
+        for (size_t i = 0; i < sizeof(overrides) / sizeof(overrides[0]); i++) {
+            is_hidden |= is_overridden[i] && text_is(item.name, overrides[i].header);
+        }
+        if (!is_hidden) {
+            char name[256];
+            memcpy(name, item.name.at, item.name.len);
+            name[item.name.len] = '\0';
+            has_type |= text_is(item.name, "content-type");
+            http_response_header(x, name, item.value);
+        }
+    }
+    if (!has_type) {
+        http_response_header(x, "content-type", TEXT("binary/octet-stream"));
+    }
+}
+
+static void s3_get_checksum_header(struct exchange *x)
+{
+    struct text value;
+    enum s3_checksum_kind kind = s3_checksum_attribute(store_object_attributes(x->object)->checksum, &value);
+    if (kind == S3_CHECKSUM_NONE || !text_is_nocase(http_request_header(x, "x-amz-checksum-mode"), "enabled")) {
+        return;
+    }
+    bool is_composite = value.len > 0 && memchr(value.at, '-', value.len) != NULL;
+    http_response_header(x, s3_checksum_header(kind), value);
+    http_response_header(x, "x-amz-checksum-type", is_composite ? TEXT("COMPOSITE") : TEXT("FULL_OBJECT"));
+}
+
+/* What identifies the version: also in 304 and 412. */
+static void s3_get_validators(struct exchange *x)
+{
+    char etag[S3_ETAG_TEXT_MAX];
+    char date[HTTP_DATE_SIZE];
+    http_date_format((int64_t)(store_object_modified_ns(x->object) / NS_PER_S), date);
+    http_response_header(x, "Last-Modified", text_of_string(date));
+    http_response_header(x, "ETag", s3_etag_text(store_object_attributes(x->object)->etag, etag));
+}
+
+static void s3_get_start(struct exchange *x)
+{
+    uint64_t size = store_object_size(x->object);
+    const struct download *download = &x->download;
+    bool is_part = download->is_partial;
+    http_response_begin(x, is_part ? 206 : 200);
+    s3_get_validators(x);
+    http_response_header(x, "Accept-Ranges", TEXT("bytes"));
+    if (is_part) {
+        char range[HTTP_RANGE_SIZE];
+        size_t len = http_range_format(download->range, size, range);
+        http_response_header(x, "Content-Range", text_of(range, len));
+    } else {
+        s3_get_checksum_header(x);
+    }
+    if (x->target.part_number > 0) {
+        uint32_t parts = store_object_part_count(x->object);
+        if (parts > 0) {
+            http_response_header_u64(x, "x-amz-mp-parts-count", parts);
+        }
+    }
+    s3_get_stored_headers(x, store_object_attributes(x->object));
+    http_response_start(x, download->range.len);
+}
+
+/* ---- the payload ---------------------------------------------------------------------------------------------- */
+
+static uint32_t s3_get_free_slot(const struct exchange *x)
+{
+    uint32_t slot = 0;
+    while (slot < DOWNLOAD_SLICES && x->download.slices[slot].addr != NULL) {
+        slot++;
+    }
+    return slot;
+}
+
+static void s3_get_slot_release(struct exchange *x, uint32_t slot)
+{
+    slice_release(&x->download.slices[slot]);
+    x->download.slices[slot].addr = NULL;
+}
+
+static void s3_get_send(struct exchange *x, const struct slice *slice)
+{
+    uint32_t slot = s3_get_free_slot(x);
+    CHECK(slot < DOWNLOAD_SLICES);
+    x->download.slices[slot] = *slice;
+    if (x->download.queued == 0) {
+        metrics_observe(&x->listener->cells->first_byte_latency, x->worker->now_ns - x->head_ns);
+    }
+    if (!http_response_payload(x, slice->addr, slice->len, HTTP_COOKIE_PAYLOAD + slot)) {
+        s3_get_slot_release(x, slot);
+        conn_abort(x->conn);
+        return;
+    }
+    x->download.queued += slice->len;
+    metrics_add(&x->listener->cells->payload_sent_bytes, slice->len);
+    if (x->download.queued == x->download.range.len) {
+        http_response_end(x);
+    }
+}
+
+static void s3_get_read_failed(struct exchange *x, int error)
+{
+    if (x->response.status != 0) {
+        conn_abort(x->conn);
+        return;
+    }
+    http_respond_error(x, error == ERR_DEVICE_FAILED ? S3_ERR_SERVICE_UNAVAILABLE : S3_ERR_INTERNAL);
+}
+
+static void s3_get_have(struct exchange *x, struct store_read *read)
+{
+    struct slice slice;
+    CHECK(x->download.read == read);
+    x->download.read = NULL;
+    int rc = store_read_take(read, &slice);
+    if (rc < 0) {
+        s3_get_read_failed(x, rc);
+        return;
+    }
+    if (x->response.status == 0) {
+        s3_get_start(x);
+    }
+    x->download.offset += slice.len;
+    s3_get_send(x, &slice);
+    s3_get_read(x);
+}
+
+static void s3_get_read(struct exchange *x)
+{
+    struct download *download = &x->download;
+    uint64_t end = download->range.first + download->range.len;
+    if (x->is_abandoned || download->read != NULL || download->offset == end ||
+        s3_get_free_slot(x) == DOWNLOAD_SLICES) {
+        return;
+    }
+    int rc = store_read_begin(x->worker->port, x->object, download->offset, end - download->offset, x, &download->read);
+    if (rc == -EAGAIN) {
+        download->read = NULL;
+        if (!list_is_linked(&x->waiter)) {
+            list_append(&x->worker->read_waiters, &x->waiter);
+        }
+    } else if (rc < 0) {
+        download->read = NULL;
+        s3_get_read_failed(x, rc);
+    }
+}
+
+static void s3_get_sent(struct exchange *x, uint64_t cookie)
+{
+    uint32_t slot = (uint32_t)(cookie - HTTP_COOKIE_PAYLOAD);
+    CHECK(slot < DOWNLOAD_SLICES);
+    x->download.sent += x->download.slices[slot].len;
+    s3_get_slot_release(x, slot);
+    s3_get_read(x);
+}
+
+static void s3_get_drop(struct exchange *x)
+{
+    for (uint32_t slot = 0; slot < DOWNLOAD_SLICES; slot++) {
+        CHECK(x->download.slices[slot].addr == NULL); /* Every send has completed. */
+    }
+    if (x->download.is_counted) {
+        metrics_sub(&x->listener->cells->downloads_in_flight, 1);
+    }
+}
+
+static const struct exchange_ops s3_get_ops = {
+    .sent = s3_get_sent,
+    .resume = s3_get_read,
+    .read = s3_get_have,
+    .drop = s3_get_drop,
+};
+
+/* ---- what is asked for ---------------------------------------------------------------------------------------- */
+
+static void s3_get_unchanged(struct exchange *x)
+{
+    http_response_begin(x, 304);
+    s3_get_validators(x);
+    http_respond_empty(x, 304);
+}
+
+static void s3_get_unsatisfiable(struct exchange *x)
+{
+    char range[HTTP_RANGE_SIZE];
+    size_t len = http_range_format_unsatisfied(store_object_size(x->object), range);
+    http_response_begin(x, s3_error_status(S3_ERR_INVALID_RANGE));
+    http_response_header(x, "Content-Range", text_of(range, len));
+    http_respond_error(x, S3_ERR_INVALID_RANGE);
+}
+
+/* partNumber=N: the part's range. Part 1 of an object that was put whole is the object. */
+static bool s3_get_part(struct exchange *x)
+{
+    struct http_range *range = &x->download.range;
+    uint32_t parts = store_object_part_count(x->object);
+    uint32_t number = x->target.part_number;
+    if (parts == 0) {
+        range->first = 0;
+        range->len = store_object_size(x->object);
+        x->download.is_partial = range->len > 0;
+        return number == 1;
+    }
+    x->download.is_partial = true;
+    return store_object_part(x->object, number, &range->first, &range->len) == 0;
+}
+
+static bool s3_get_range(struct exchange *x, const struct http_cond *cond, const struct http_cond_object *object)
+{
+    uint64_t size = store_object_size(x->object);
+    struct text header = http_request_header(x, "range");
+    if (x->target.part_number > 0) {
+        return s3_get_part(x);
+    }
+    if (!http_cond_range_allowed(cond, object, (int64_t)(x->worker->wall_ns / NS_PER_S))) {
+        header = (struct text){ 0 };
+    }
+    enum http_range_result result = http_range_parse(header, size, &x->download.range);
+    x->download.is_partial = result == HTTP_RANGE_PART;
+    return result != HTTP_RANGE_UNSATISFIABLE;
+}
+
+static void s3_get_found(struct exchange *x)
+{
+    if (s3_answer_failed(x)) {
+        return;
+    }
+    struct http_cond cond;
+    struct http_cond_object object = {
+        .exists = true,
+        .etag = text_of_string(store_object_attributes(x->object)->etag),
+        .modified_s = (int64_t)(store_object_modified_ns(x->object) / NS_PER_S),
+    };
+    http_cond_from_head(&cond, &x->head, x->head_bytes, "");
+    enum http_cond_result result =
+        http_cond_evaluate(&cond, &object, true, (int64_t)(x->worker->wall_ns / NS_PER_S));
+    if (result == HTTP_COND_NOT_MODIFIED) {
+        s3_get_unchanged(x);
+    } else if (result == HTTP_COND_FAILED) {
+        http_respond_error(x, S3_ERR_PRECONDITION_FAILED);
+    } else if (!s3_get_range(x, &cond, &object)) {
+        s3_get_unsatisfiable(x);
+    } else if (http_is_head(x) || x->download.range.len == 0) {
+        s3_get_start(x);
+        http_response_end(x);
+    } else {
+        x->download.offset = x->download.range.first;
+        x->download.is_counted = true;
+        metrics_add(&x->listener->cells->downloads_in_flight, 1);
+        s3_get_read(x);
+    }
+}
+
+void s3_get_object(struct exchange *x)
+{
+    memset(&x->download, 0, sizeof(x->download));
+    x->ops = &s3_get_ops;
+    s3_request_target(x);
+    exchange_submit(x, STORE_OBJECT_LOOKUP, s3_get_found);
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve: the process from start to exit.
+ *
+ *   plan (receive paths, credentials) -> store -> workers -> admin -> RUNNING
+ *   RUNNING --SIGTERM, SIGINT, POST /drain--> DRAINING --all workers done--> closed, exit 0
+ *   DRAINING --drain_timeout--> STOPPING (connections are reset) --all workers done--> closed, exit 0
+ *   any --second SIGTERM or SIGINT--> exit at once
+ *
+ * It must not touch the data path: it waits for signals and for workers to end.
+ */
+#include "server/serve.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/admin.h"
+#include "server/auth_keys.h"
+#include "server/metrics.h"
+#include "server/receive.h"
+#include "server/store_conf.h"
+#include "server/thread.h"
+
+/* After STOP every connection is reset at once; what then still waits is a device that does not answer. */
+#define SERVE_STOP_TIMEOUT_NS (10 * NS_PER_S)
+
+enum serve_state { SERVE_STARTING, SERVE_RUNNING, SERVE_DRAINING, SERVE_STOPPING };
+
+struct serve {
+    const struct conf *conf;
+    struct metrics *metrics;
+    struct store *store;
+    struct thread *threads;
+    struct admin *admin;
+    struct worker_shared shared;
+    _Atomic int state;
+    int signal_fd;
+    int drain_fd; /* eventfd: POST /drain */
+    int ended_fd; /* eventfd: a worker has ended */
+    uint32_t threads_started;
+    uint64_t deadline_ns;
+    uint64_t keys_generation;
+};
+
+/* ---- hooks of the admin thread -------------------------------------------------------------------------------- */
+
+static int serve_ready(void *ctx, struct err *why)
+{
+    struct serve *serve = ctx;
+    int state = atomic_load(&serve->state);
+    if (state != SERVE_RUNNING) {
+        return err_set(why, -EAGAIN, state == SERVE_STARTING ? "starting" : "draining");
+    }
+    return store_health(serve->store, why);
+}
+
+static int serve_healthy(void *ctx, struct err *why)
+{
+    struct serve *serve = ctx;
+    for (uint32_t i = 0; i < serve->threads_started; i++) {
+        bool is_ended = atomic_load(&serve->threads[i].is_ended);
+        if (is_ended && atomic_load(&serve->state) == SERVE_RUNNING) {
+            return err_set(why, -EIO, "worker %u has ended", i);
+        }
+    }
+    return 0;
+}
+
+static void serve_drain_hook(void *ctx)
+{
+    struct serve *serve = ctx;
+    uint64_t one = 1;
+    ssize_t rc = write(serve->drain_fd, &one, sizeof(one));
+    CHECK(rc == sizeof(one) || errno == EAGAIN);
+}
+
+/* ---- signals -------------------------------------------------------------------------------------------------- */
+
+static int serve_open_signals(struct serve *serve, struct err *err)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    /* Blocked before any thread exists, so that every thread inherits it and only signalfd sees them. */
+    int rc = pthread_sigmask(SIG_BLOCK, &set, NULL);
+    CHECK(rc == 0);
+    CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
+    serve->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    serve->drain_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    serve->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (serve->signal_fd < 0 || serve->drain_fd < 0 || serve->ended_fd < 0) {
+        return err_set(err, -errno, "signalfd or eventfd: %s; raise RLIMIT_NOFILE", strerror(errno));
+    }
+    return 0;
+}
+
+static void serve_close_signals(struct serve *serve)
+{
+    int fds[] = { serve->signal_fd, serve->drain_fd, serve->ended_fd };
+    for (size_t i = 0; i < ARRAY_COUNT(fds); i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
+}
+
+/* ---- credentials ---------------------------------------------------------------------------------------------- */
+
+static int serve_keys_load(struct serve *serve, uint32_t index, struct err *err)
+{
+    const struct conf_listener *conf = &serve->conf->listeners[index];
+    struct auth_keys *keys = NULL;
+    struct auth_keys_error problem = { 0 };
+    if (conf->access == CONF_ACCESS_ANONYMOUS || conf->credentials[0] == '\0') {
+        return 0;
+    }
+    int rc = auth_keys_load(&keys, conf->credentials, ++serve->keys_generation, &problem);
+    if (rc < 0) {
+        return err_set(err, rc, "listener %s: credentials %s:%u: %s", conf->name, conf->credentials, problem.line,
+                       problem.message[0] != '\0' ? problem.message : err_text(rc));
+    }
+    /* Requests that are being checked may still read the old set; it is a few kilobytes and kept until exit. */
+    atomic_store_explicit(&serve->shared.keys[index], keys, memory_order_release);
+    LOG_INF("credentials_loaded", "listener=%s file=%s keys=%zu", conf->name, LOG_Q(conf->credentials),
+            auth_keys_count(keys));
+    return 0;
+}
+
+static void serve_reload(struct serve *serve)
+{
+    for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
+        struct err err = { { 0 } };
+        if (serve_keys_load(serve, i, &err) < 0) {
+            LOG_ERR("reload_failed", "kept=previous error=%s", LOG_Q(err.text));
+        }
+    }
+}
+
+/* ---- start ---------------------------------------------------------------------------------------------------- */
+
+static int serve_open_store(struct serve *serve, struct err *err)
+{
+    struct store_options *options = calloc(1, sizeof(*options));
+    if (options == NULL) {
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    store_conf_options(serve->conf, options);
+    int rc = store_open(options, &serve->store, err);
+    free(options);
+    if (rc == 0) {
+        metrics_store_set(serve->metrics, serve->store);
+    }
+    return rc;
+}
+
+static void serve_log_devices(struct serve *serve)
+{
+    static struct store_device_info info; /* 5 KiB; only this thread logs devices. */
+    for (uint32_t i = 0; i < store_device_count(serve->store); i++) {
+        char size[BYTES_SIZE_TEXT_MAX];
+        store_device_info(serve->store, i, &info);
+        LOG_INF("device", "path=%s size=%s used=%llu lba=%u dma_alignment=%u direct=%d fragments=%d note=%s",
+                LOG_Q(info.path), bytes_format_size(info.size, size), (unsigned long long)info.used, info.lba_size,
+                info.dma_alignment, info.direct, info.fragments_ok, LOG_Q(info.note));
+    }
+}
+
+static int serve_plan(struct serve *serve, struct err *err)
+{
+    for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
+        const struct conf_listener *conf = &serve->conf->listeners[i];
+        struct receive_plan plan;
+        int rc = receive_choose(conf, &plan, err);
+        if (rc == 0) {
+            rc = serve_keys_load(serve, i, err);
+        }
+        if (rc < 0) {
+            return rc;
+        }
+        for (uint32_t worker = 0; worker < serve->conf->node.workers; worker++) {
+            serve->threads[worker].ops[i] = plan.ops;
+        }
+        metrics_plan_set(serve->metrics, i, plan.ops->path, plan.why);
+        LOG_INF("listener_plan", "name=%s protocol=%s address=%s path=%s access=%s etag=%s why=%s", conf->name,
+                conf_protocol_text(conf->protocol), conf->address.text, plan.ops->path,
+                conf_access_text(conf->access), conf_etag_text(conf->etag), LOG_Q(plan.why));
+    }
+    return 0;
+}
+
+static int serve_start_threads(struct serve *serve, struct err *err)
+{
+    for (uint32_t i = 0; i < serve->conf->node.workers; i++) {
+        struct thread *thread = &serve->threads[i];
+        thread->index = i;
+        thread->conf = serve->conf;
+        thread->shared = &serve->shared;
+        thread->store = serve->store;
+        thread->metrics = serve->metrics;
+        thread->ended_fd = serve->ended_fd;
+        int rc = thread_start(thread, err);
+        if (rc < 0) {
+            return rc;
+        }
+        serve->threads_started++;
+        /* One after the other: worker 0 creates the buckets of raw listeners before anybody accepts. */
+        rc = thread_wait_ready(thread);
+        if (rc < 0) {
+            return err_set(err, rc, "%s", thread->err.text);
+        }
+    }
+    return 0;
+}
+
+static int serve_open(struct serve *serve, struct err *err)
+{
+    int rc = serve_open_signals(serve, err);
+    if (rc < 0) {
+        return rc;
+    }
+    serve->threads = calloc(serve->conf->node.workers, sizeof(*serve->threads));
+    rc = metrics_open(serve->conf, &serve->metrics);
+    if (rc < 0 || serve->threads == NULL) {
+        return err_set(err, -ENOMEM, "out of memory for %u workers", serve->conf->node.workers);
+    }
+    rc = serve_plan(serve, err);
+    if (rc == 0) {
+        rc = serve_open_store(serve, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    serve_log_devices(serve);
+    rc = serve_start_threads(serve, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const struct admin_hooks hooks = {
+        .ctx = serve, .ready = serve_ready, .healthy = serve_healthy, .drain = serve_drain_hook
+    };
+    return admin_open(serve->conf, serve->metrics, &hooks, &serve->admin, err);
+}
+
+/* ---- the end -------------------------------------------------------------------------------------------------- */
+
+static bool serve_all_ended(const struct serve *serve)
+{
+    for (uint32_t i = 0; i < serve->threads_started; i++) {
+        if (!atomic_load(&serve->threads[i].is_ended)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void serve_drain(struct serve *serve)
+{
+    if (atomic_load(&serve->state) != SERVE_RUNNING) {
+        return;
+    }
+    atomic_store(&serve->state, SERVE_DRAINING);
+    serve->deadline_ns = clock_monotonic_ns() + serve->conf->node.drain_timeout_ns;
+    LOG_INF("draining", "timeout_s=%llu", (unsigned long long)(serve->conf->node.drain_timeout_ns / NS_PER_S));
+    for (uint32_t i = 0; i < serve->threads_started; i++) {
+        thread_drain(&serve->threads[i]);
+    }
+}
+
+static void serve_stop(struct serve *serve)
+{
+    if (atomic_load(&serve->state) == SERVE_STOPPING) {
+        LOG_ERR("stop_timeout", "why=%s", LOG_Q("a device or the index does not answer; exiting without it"));
+        _exit(1);
+    }
+    LOG_WRN("drain_timeout", "action=%s", LOG_Q("resetting what is left"));
+    atomic_store(&serve->state, SERVE_STOPPING);
+    serve->deadline_ns = clock_monotonic_ns() + SERVE_STOP_TIMEOUT_NS;
+    for (uint32_t i = 0; i < serve->threads_started; i++) {
+        thread_stop(&serve->threads[i]);
+    }
+}
+
+static void serve_signal(struct serve *serve)
+{
+    struct signalfd_siginfo info;
+    while (read(serve->signal_fd, &info, sizeof(info)) == sizeof(info)) { /* Bounded by pending signals. */
+        if (info.ssi_signo == SIGHUP) {
+            serve_reload(serve);
+        } else if (atomic_load(&serve->state) != SERVE_RUNNING) {
+            LOG_WRN("second_signal", "action=%s", LOG_Q("exiting at once"));
+            _exit(1);
+        } else {
+            serve_drain(serve);
+        }
+    }
+}
+
+static int serve_wait_ms(const struct serve *serve)
+{
+    int state = atomic_load(&serve->state);
+    if (state != SERVE_DRAINING && state != SERVE_STOPPING) {
+        return -1;
+    }
+    uint64_t now_ns = clock_monotonic_ns();
+    return now_ns >= serve->deadline_ns ? 0 : (int)((serve->deadline_ns - now_ns) / NS_PER_MS) + 1;
+}
+
+static void serve_wait(struct serve *serve)
+{
+    struct pollfd fds[] = { { .fd = serve->signal_fd, .events = POLLIN },
+                            { .fd = serve->drain_fd, .events = POLLIN },
+                            { .fd = serve->ended_fd, .events = POLLIN } };
+    while (!serve_all_ended(serve)) {
+        int wait_ms = serve_wait_ms(serve);
+        if (wait_ms == 0) {
+            serve_stop(serve);
+            continue;
+        }
+        int rc = poll(fds, ARRAY_COUNT(fds), wait_ms);
+        CHECK(rc >= 0 || errno == EINTR);
+        uint64_t count;
+        if (rc > 0 && fds[1].revents != 0 && read(serve->drain_fd, &count, sizeof(count)) > 0) {
+            serve_drain(serve);
+        }
+        if (rc > 0 && fds[2].revents != 0) {
+            ssize_t got = read(serve->ended_fd, &count, sizeof(count));
+            CHECK(got > 0 || errno == EAGAIN);
+        }
+        if (rc > 0 && fds[0].revents != 0) {
+            serve_signal(serve);
+        }
+    }
+}
+
+static void serve_close(struct serve *serve)
+{
+    admin_close(serve->admin);
+    /* After a failed start some workers run: they have nothing to finish. */
+    for (uint32_t i = 0; i < serve->threads_started; i++) {
+        thread_drain(&serve->threads[i]);
+        thread_stop(&serve->threads[i]);
+    }
+    for (uint32_t i = 0; i < serve->threads_started; i++) {
+        thread_join(&serve->threads[i]);
+    }
+    if (serve->store != NULL) {
+        metrics_store_set(serve->metrics, NULL);
+        store_close(serve->store);
+    }
+    if (serve->metrics != NULL) {
+        metrics_close(serve->metrics);
+    }
+    for (uint32_t i = 0; i < CONF_LISTENERS_MAX; i++) {
+        auth_keys_free(atomic_load(&serve->shared.keys[i]));
+    }
+    free(serve->threads);
+    serve_close_signals(serve);
+}
+
+int serve_run(const struct conf *conf)
+{
+    static struct serve serve; /* One node per process; the admin thread points at it. */
+    struct err err = { { 0 } };
+    memset(&serve, 0, sizeof(serve));
+    serve.conf = conf;
+    serve.signal_fd = -1;
+    serve.drain_fd = -1;
+    serve.ended_fd = -1;
+    log_level_set(conf->node.log_level);
+    int rc = serve_open(&serve, &err);
+    if (rc < 0) {
+        LOG_ERR("start_failed", "error=%s", LOG_Q(err.text));
+        serve_close(&serve);
+        return rc;
+    }
+    atomic_store(&serve.state, SERVE_RUNNING);
+    LOG_INF("ready", "name=%s workers=%u listeners=%u", conf->node.name, conf->node.workers, conf->listener_count);
+    serve_wait(&serve);
+    serve_close(&serve);
+    LOG_INF("stopped", "name=%s", conf->node.name);
+    return 0;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_conf: see store_conf.h. */
+#include "server/store_conf.h"
+
+#include <string.h>
+
+_Static_assert(CONF_DEVICES_MAX <= STORE_DEVICES_MAX, "every configured device has a place");
+_Static_assert(sizeof(((struct store_options *)0)->data_dir) == CONF_PATH_SIZE, "paths fit");
+_Static_assert(sizeof(((struct store_device_options *)0)->path) == CONF_PATH_SIZE, "paths fit");
+
+void store_conf_options(const struct conf *conf, struct store_options *options)
+{
+    const struct conf_store *store = &conf->store;
+    memset(options, 0, sizeof(*options));
+    memcpy(options->data_dir, conf->node.data_dir, sizeof(options->data_dir));
+    for (uint32_t i = 0; i < store->device_count; i++) {
+        memcpy(options->devices[i].path, store->devices[i].path, sizeof(options->devices[i].path));
+        options->devices[i].size = store->devices[i].size;
+    }
+    options->device_count = store->device_count;
+    options->ports_max = conf->node.workers;
+    options->index_readers = store->index_readers;
+    options->flush_deadline_ns = store->flush_deadline_ns;
+    options->read_deadline_ns = store->read_deadline_ns;
+    options->commit_window_ns = store->commit_window_ns;
+    options->index_size_max = store->index_size_max;
+    options->upload_expiry_ns = store->upload_expiry_ns;
+    options->reserve_percent = store->reserve_percent;
+}

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* thread: opening and closing what a worker stands on, and its loop. The only place of a worker that reads clocks. */
+#include "server/thread.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#define THREAD_SQ_ENTRIES 1024U
+#define THREAD_CQ_ENTRIES 8192U
+#define THREAD_FILES      256U /* devices of the store, descriptors of the receive side */
+#define THREAD_BUFFERS    16U
+#define THREAD_REAP       4096U /* completions per turn */
+#define THREAD_GAUGE_NS   (250 * NS_PER_MS)
+
+enum thread_wake_index { THREAD_WAKE_STORE, THREAD_WAKE_HASH, THREAD_WAKE_MESSAGE };
+
+/* ---- waking --------------------------------------------------------------------------------------------------- */
+
+static void thread_wake_handler(void *ctx, void *op, const struct io_uring_cqe *cqe)
+{
+    (void)ctx; /* The wake itself is all there is to know: each turn looks at every queue. */
+    struct thread_wake *wake = op;
+    if ((cqe->flags & IORING_CQE_F_MORE) == 0) {
+        wake->is_armed = false;
+    }
+}
+
+static void thread_wakes_arm(struct thread *thread)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(thread->wakes); i++) {
+        struct thread_wake *wake = &thread->wakes[i];
+        if (wake->fd >= 0 && !wake->is_armed) {
+            struct io_uring_sqe *sqe = uring_sqe(&thread->uring);
+            io_uring_prep_poll_multishot(sqe, wake->fd, POLLIN);
+            uring_sqe_bind(sqe, URING_CLASS_WAKE, wake);
+            wake->is_armed = true;
+        }
+    }
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------------- */
+
+static enum arena_pages thread_pages(const struct conf *conf)
+{
+    enum arena_pages pages = ARENA_PAGES_NORMAL;
+    for (uint32_t i = 0; i < conf->listener_count; i++) {
+        pages = conf->listeners[i].hugepages > pages ? conf->listeners[i].hugepages : pages;
+    }
+    return pages;
+}
+
+static int thread_open_memory(struct thread *thread, struct err *err)
+{
+    struct uring_options ring = {
+        .sq_entries = THREAD_SQ_ENTRIES,
+        .cq_entries = THREAD_CQ_ENTRIES,
+        .want_cqe32 = true,
+        .buffers_max = THREAD_BUFFERS,
+        .files_max = THREAD_FILES,
+    };
+    int rc = uring_open(&thread->uring, &ring, err);
+    if (rc < 0) {
+        return rc;
+    }
+    uring_handler_set(&thread->uring, URING_CLASS_WAKE, thread_wake_handler, thread);
+    struct arena_options arena = {
+        .staging_size = thread->conf->node.staging_size,
+        .area_size = conf_memory_registered(thread->conf) - thread->conf->node.staging_size,
+        .pages = thread_pages(thread->conf),
+        .numa_node = -1,
+    };
+    rc = arena_open(&thread->arena, &arena, err);
+    if (rc < 0) {
+        uring_close(&thread->uring);
+        return rc;
+    }
+    rc = uring_buffer_register(&thread->uring, 0, thread->arena.base, thread->arena.size, err);
+    if (rc < 0) {
+        uring_close(&thread->uring);
+        arena_close(&thread->arena);
+        return rc;
+    }
+    thread->arena.buf_index = 0;
+    return 0;
+}
+
+static void thread_close_memory(struct thread *thread)
+{
+    uring_close(&thread->uring);
+    arena_close(&thread->arena);
+}
+
+static int thread_open_port(struct thread *thread, struct err *err)
+{
+    const struct conf *conf = thread->conf;
+    struct store_port_options options = {
+        .uring = &thread->uring,
+        .arena = &thread->arena,
+        .staging_offset = 0,
+        .staging_size = thread->arena.staging_size,
+        .read_buffer_size = (uint32_t)conf->store.read_buffer_size,
+        .write_unit = (uint32_t)conf->store.write_unit,
+        .writes_per_put_max = conf->store.writes_per_upload_max,
+    };
+    for (uint32_t i = 0; i < conf->listener_count; i++) {
+        /* Twice: an upload whose peer has gone keeps its place until the device has answered. */
+        options.puts_max += 2 * conf->listeners[i].limits.uploads_max;
+    }
+    int rc = store_port_open(thread->store, &options, &thread->port, err);
+    if (rc == 0) {
+        metrics_port_set(thread->metrics, thread->index, store_port_copied_bytes(thread->port));
+    }
+    return rc;
+}
+
+static void thread_close_port(struct thread *thread)
+{
+    metrics_port_set(thread->metrics, thread->index, NULL);
+    store_port_close(thread->port);
+}
+
+static int thread_open_rx(struct thread *thread, uint32_t index, uint64_t area_offset, struct err *err)
+{
+    const struct conf_listener *conf = &thread->conf->listeners[index];
+    struct rx_options options = {
+        .name = conf->name,
+        .address = conf->address.addr,
+        .address_len = conf->address.len,
+        .uring = &thread->uring,
+        .arena = &thread->arena,
+        .area_offset = area_offset,
+        .area_size = conf->rx_area_size,
+        .buffer_size = (uint32_t)conf->rx_buffer_size,
+        .conns_max = conf->limits.connections_max,
+        .conn_buffers_max = conf->limits.buffers_per_connection_max,
+        .worker_index = thread->index,
+        .workers = thread->conf->node.workers,
+        .keepalive_s = (uint32_t)(conf->limits.tcp_keepalive_ns / NS_PER_S),
+        .user_timeout_ms = (uint32_t)(conf->limits.tcp_user_timeout_ns / NS_PER_MS),
+        .interface = conf->interface[0] == '\0' ? NULL : conf->interface,
+        .queue = conf->queues.count > 0 ? conf->queues.values[thread->index % conf->queues.count] : 0,
+    };
+    int rc = rx_open(thread->ops[index], &options, &thread->rx[index], err);
+    if (rc == 0) {
+        metrics_rx_set(thread->metrics, thread->index, index, thread->rx[index]);
+    }
+    return rc;
+}
+
+static void thread_close_rx(struct thread *thread)
+{
+    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        if (thread->rx[i] != NULL) {
+            metrics_rx_set(thread->metrics, thread->index, i, NULL);
+            rx_close(thread->rx[i]);
+            thread->rx[i] = NULL;
+        }
+    }
+}
+
+static int thread_open_listeners(struct thread *thread, struct err *err)
+{
+    uint64_t offset = thread->arena.staging_size;
+    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        int rc = thread_open_rx(thread, i, offset, err);
+        if (rc < 0) {
+            thread_close_rx(thread);
+            return rc;
+        }
+        offset += thread->conf->listeners[i].rx_area_size;
+    }
+    return 0;
+}
+
+static int thread_open_worker(struct thread *thread, struct err *err)
+{
+    struct worker_options options = {
+        .index = thread->index,
+        .conf = thread->conf,
+        .shared = thread->shared,
+        .port = thread->port,
+        .cells = metrics_worker(thread->metrics, thread->index),
+        .wants_hash_thread = true,
+        .now_ns = clock_monotonic_ns(),
+    };
+    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        options.rx[i] = thread->rx[i];
+        options.listener_cells[i] = metrics_listener(thread->metrics, thread->index, i);
+    }
+    if (getrandom(&options.random_seed, sizeof(options.random_seed), 0) != sizeof(options.random_seed)) {
+        return err_set(err, -EIO, "getrandom gave no random bytes");
+    }
+    metrics_set(&options.cells->memory_bytes, thread->arena.size);
+    int rc = worker_open(&thread->worker, &options, err);
+    if (rc == 0) {
+        thread->wakes[THREAD_WAKE_STORE].fd = store_port_event_fd(thread->port);
+        thread->wakes[THREAD_WAKE_HASH].fd = hasher_event_fd(&thread->worker.hasher);
+        thread->wakes[THREAD_WAKE_MESSAGE].fd = thread->worker.messages.event_fd;
+    }
+    return rc;
+}
+
+/* ---- buckets of raw listeners --------------------------------------------------------------------------------- */
+
+static int thread_request(struct thread *thread, struct store_request *request)
+{
+    struct store_event event;
+    store_submit(thread->port, request);
+    for (;;) { /* The store answers every request; nothing else is under way yet. */
+        if (store_poll(thread->port, clock_monotonic_ns(), &event, 1) == 1) {
+            CHECK(event.kind == STORE_EVENT_REQUEST);
+            return event.request->status;
+        }
+        thread_wakes_arm(thread);
+        int rc = uring_submit_and_wait(&thread->uring, 100 * NS_PER_MS);
+        if (rc < 0) {
+            return rc;
+        }
+        (void)uring_reap(&thread->uring, THREAD_REAP); /* How many does not matter here. */
+    }
+}
+
+/* The bucket of a raw listener exists from the start: its clients cannot create it. */
+static int thread_open_buckets(struct thread *thread, struct err *err)
+{
+    static struct store_request request; /* Worker 0 only. */
+    for (uint32_t i = 0; i < thread->conf->listener_count && thread->index == 0; i++) {
+        const struct conf_listener *conf = &thread->conf->listeners[i];
+        if (conf->protocol != CONF_PROTOCOL_RAW) {
+            continue;
+        }
+        memset(&request, 0, sizeof(request));
+        request.kind = STORE_BUCKET_CREATE;
+        memcpy(request.bucket, conf->bucket, sizeof(request.bucket));
+        int rc = thread_request(thread, &request);
+        if (rc < 0 && rc != ERR_BUCKET_EXISTS) {
+            return err_set(err, rc, "listener %s: creating bucket %s: %s", conf->name, conf->bucket, err_text(rc));
+        }
+    }
+    return 0;
+}
+
+static int thread_open(struct thread *thread, struct err *err)
+{
+    int rc = thread_open_memory(thread, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = thread_open_port(thread, err);
+    if (rc < 0) {
+        goto close_memory;
+    }
+    thread->wakes[THREAD_WAKE_STORE].fd = store_port_event_fd(thread->port);
+    rc = thread_open_buckets(thread, err);
+    if (rc < 0) {
+        goto close_port;
+    }
+    rc = thread_open_listeners(thread, err);
+    if (rc < 0) {
+        goto close_port;
+    }
+    rc = thread_open_worker(thread, err);
+    if (rc < 0) {
+        goto close_rx;
+    }
+    return 0;
+
+close_rx:
+    thread_close_rx(thread);
+close_port:
+    thread_close_port(thread);
+close_memory:
+    thread_close_memory(thread);
+    return err_prefix(err, rc, "worker %u", thread->index);
+}
+
+static void thread_close(struct thread *thread)
+{
+    thread_close_rx(thread);
+    worker_close(&thread->worker);
+    thread_close_port(thread);
+    thread_close_memory(thread);
+}
+
+/* ---- the loop ------------------------------------------------------------------------------------------------- */
+
+static void thread_gauges(struct thread *thread, uint64_t now_ns, uint64_t *next_ns)
+{
+    if (now_ns < *next_ns) {
+        return;
+    }
+    struct metrics_worker *cells = thread->worker.cells;
+    *next_ns = now_ns + THREAD_GAUGE_NS;
+    metrics_set(&cells->cpu_ns, clock_thread_cpu_ns());
+    metrics_set(&cells->ring_submitted, thread->uring.submitted);
+    metrics_set(&cells->ring_completed, thread->uring.completed);
+    metrics_set(&cells->ring_overflows, thread->uring.cq_overflows);
+}
+
+static bool thread_is_done(const struct thread *thread)
+{
+    return thread->worker.is_draining && worker_is_idle(&thread->worker);
+}
+
+static void thread_loop(struct thread *thread)
+{
+    uint64_t gauges_ns = 0;
+    for (;;) {
+        uint64_t now_ns = clock_monotonic_ns();
+        worker_turn(&thread->worker, now_ns, clock_realtime_ns());
+        thread_gauges(thread, now_ns, &gauges_ns);
+        if (thread_is_done(thread)) {
+            return;
+        }
+        thread_wakes_arm(thread);
+        uint64_t deadline_ns = worker_deadline(&thread->worker);
+        uint64_t wait_ns = deadline_ns == TIME_NEVER ? TIME_NEVER : deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+        int rc = uring_submit_and_wait(&thread->uring, wait_ns);
+        CHECK(rc == 0); /* The ring itself is broken: nothing can be promised any more. */
+        if (uring_reap(&thread->uring, THREAD_REAP) == THREAD_REAP) {
+            metrics_add(&thread->worker.cells->stage_full[METRICS_STAGE_REAP], 1);
+        }
+    }
+}
+
+static void thread_pin(const struct thread *thread)
+{
+    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        const struct conf_numbers *cpus = &thread->conf->listeners[i].cpus;
+        if (cpus->count == 0) {
+            continue;
+        }
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(cpus->values[thread->index % cpus->count], &set);
+        int rc = pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+        if (rc != 0) {
+            LOG_WRN("worker_not_pinned", "worker=%u cpu=%u error=%s", thread->index,
+                    cpus->values[thread->index % cpus->count], LOG_Q(err_text(-rc)));
+        }
+        return;
+    }
+}
+
+static void *thread_main(void *argument)
+{
+    struct thread *thread = argument;
+    char name[16];
+    (void)snprintf(name, sizeof(name), "worker-%u", thread->index); /* Cut at 15 bytes is fine. */
+    (void)pthread_setname_np(pthread_self(), name);                /* Only for people who look at top. */
+    thread_pin(thread);
+    thread->status = thread_open(thread, &thread->err);
+    int rc = sem_post(&thread->ready);
+    CHECK(rc == 0);
+    if (thread->status == 0) {
+        thread_loop(thread);
+        thread_close(thread);
+    }
+    atomic_store(&thread->is_ended, true);
+    uint64_t one = 1;
+    ssize_t written = write(thread->ended_fd, &one, sizeof(one));
+    CHECK(written == sizeof(one));
+    return NULL;
+}
+
+int thread_start(struct thread *thread, struct err *err)
+{
+    thread->drain.kind = WORKER_MESSAGE_DRAIN;
+    thread->stop.kind = WORKER_MESSAGE_STOP;
+    for (size_t i = 0; i < ARRAY_COUNT(thread->wakes); i++) {
+        thread->wakes[i].fd = -1;
+    }
+    int rc = sem_init(&thread->ready, 0, 0);
+    CHECK(rc == 0);
+    rc = pthread_create(&thread->pthread, NULL, thread_main, thread);
+    if (rc != 0) {
+        return err_set(err, -rc, "worker %u: cannot start a thread: %s", thread->index, err_text(-rc));
+    }
+    return 0;
+}
+
+int thread_wait_ready(struct thread *thread)
+{
+    while (sem_wait(&thread->ready) != 0) {
+        CHECK(errno == EINTR);
+    }
+    return thread->status;
+}
+
+void thread_drain(struct thread *thread)
+{
+    if (!thread->is_drain_posted && thread->status == 0) {
+        thread->is_drain_posted = true;
+        worker_post(&thread->worker, &thread->drain);
+    }
+}
+
+void thread_stop(struct thread *thread)
+{
+    if (!thread->is_stop_posted && thread->status == 0) {
+        thread->is_stop_posted = true;
+        worker_post(&thread->worker, &thread->stop);
+    }
+}
+
+void thread_join(struct thread *thread)
+{
+    int rc = pthread_join(thread->pthread, NULL);
+    CHECK(rc == 0);
+    if (thread->status == 0) {
+        worker_messages_close(&thread->worker);
+    }
+    (void)sem_destroy(&thread->ready); /* Nobody waits on it any more. */
+}

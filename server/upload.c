@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* upload: from slices to a put that is done. */
+#include "server/upload.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "server/conn.h"
+#include "server/exchange.h"
+#include "server/s3_handlers.h"
+
+void upload_init(struct exchange *x, void (*done)(struct exchange *x))
+{
+    struct upload *upload = &x->upload;
+    memset(upload, 0, offsetof(struct upload, attributes));
+    upload->x = x;
+    upload->done = done;
+    upload->size = UINT64_MAX;
+    upload->has_condition = false;
+    upload->error = S3_OK;
+    upload->store_error = 0;
+    upload->attributes.etag[0] = '\0';
+    upload->attributes.checksum[0] = '\0';
+    upload->attributes.meta_len = 0;
+    memset(&upload->condition, 0, sizeof(upload->condition));
+    list_init(&upload->link);
+    list_init(&upload->throttled);
+}
+
+/* ---- begin ---------------------------------------------------------------------------------------------------- */
+
+static enum metrics_abort upload_cause_of(int store_error)
+{
+    switch (store_error) {
+    case -ENOSPC:
+        return METRICS_ABORT_SPACE;
+    case ERR_PRECONDITION:
+    case ERR_NO_SUCH_KEY:
+        return METRICS_ABORT_CONDITION;
+    case ERR_SHUTDOWN:
+        return METRICS_ABORT_SHUTDOWN;
+    default:
+        return METRICS_ABORT_STORAGE;
+    }
+}
+
+/* The digests that this upload needs: those to compare, the one to store, and MD5 where it is the ETag. */
+static int upload_hashes_open(struct exchange *x)
+{
+    struct upload *upload = &x->upload;
+    hash_open(&upload->hashes, &x->worker->hasher, upload);
+    int rc = 0;
+    if (upload->wants_md5_etag || upload->checks.md5.kind != S3_CHECKSUM_NONE) {
+        rc = hash_add(&upload->hashes, S3_CHECKSUM_MD5);
+    }
+    if (rc == 0 && upload->sha256.kind != S3_CHECKSUM_NONE) {
+        rc = hash_add(&upload->hashes, S3_CHECKSUM_SHA256);
+    }
+    if (rc == 0 && upload->checks.algorithm != S3_CHECKSUM_NONE) {
+        rc = hash_add(&upload->hashes, upload->checks.algorithm);
+    }
+    return rc;
+}
+
+static bool upload_limit_reached(struct exchange *x)
+{
+    const struct conf_limits *limits = &x->listener->conf->limits;
+    if (x->listener->upload_count >= limits->uploads_max) {
+        metrics_add(&x->listener->cells->limits_hit[METRICS_LIMIT_UPLOADS], 1);
+        return true;
+    }
+    const struct peer *peer = peers_find(&x->worker->peers, &x->conn->peer);
+    if (limits->uploads_per_peer_max != 0 && peer->uploads >= limits->uploads_per_peer_max) {
+        metrics_add(&x->listener->cells->limits_hit[METRICS_LIMIT_UPLOADS_PER_PEER], 1);
+        return true;
+    }
+    return false;
+}
+
+/* Counted only while the connection is there, because the peer's entry goes with its last connection. */
+void upload_count(struct exchange *x, bool is_begin)
+{
+    struct listener *listener = x->listener;
+    if (is_begin == x->is_upload_counted) {
+        return;
+    }
+    x->is_upload_counted = is_begin;
+    struct peer *peer = peers_find(&x->worker->peers, &x->conn->peer);
+    if (is_begin) {
+        listener->upload_count++;
+        peer->uploads++;
+        metrics_add(&listener->cells->uploads_in_flight, 1);
+    } else {
+        listener->upload_count--;
+        peer->uploads--;
+        metrics_sub(&listener->cells->uploads_in_flight, 1);
+    }
+}
+
+enum s3_error upload_open(struct exchange *x, uint64_t size)
+{
+    struct upload *upload = &x->upload;
+    CHECK(upload->state == UPLOAD_CLOSED);
+    if (upload_limit_reached(x)) {
+        return S3_ERR_SLOW_DOWN;
+    }
+    struct store_put_options options = {
+        .bucket = x->request.bucket,
+        .key = &x->request.key,
+        .size = size,
+        .part_number = x->request.part_number,
+        .user = upload,
+    };
+    memcpy(options.upload_id, x->request.upload_id, sizeof(options.upload_id));
+    int rc = upload_hashes_open(x);
+    if (rc == 0) {
+        rc = store_put_begin(x->worker->port, &options, &upload->put);
+    }
+    if (rc < 0) {
+        hash_close(&upload->hashes);
+        upload->put = NULL;
+        enum metrics_limit limit = rc == -ENOSPC ? METRICS_LIMIT_SPACE : METRICS_LIMIT_UPLOADS;
+        metrics_add(&x->listener->cells->limits_hit[limit], rc == -ENOSPC || rc == ERR_LIMIT ? 1 : 0);
+        return s3_error_of(rc);
+    }
+    upload->state = UPLOAD_OPEN;
+    upload->size = size;
+    upload->fed_ns = x->worker->now_ns;
+    list_append(&x->worker->uploads, &upload->link);
+    upload_count(x, true);
+    return S3_OK;
+}
+
+/* ---- payload -------------------------------------------------------------------------------------------------- */
+
+static bool upload_is_behind(const struct upload *upload)
+{
+    const struct exchange *x = upload->x;
+    uint64_t waiting = store_put_queued_bytes(upload->put);
+    waiting = waiting > upload->hashes.queued_bytes ? waiting : upload->hashes.queued_bytes;
+    return waiting > x->listener->conf->limits.upload_queue_max;
+}
+
+void upload_append(struct exchange *x, const struct slice *slice)
+{
+    struct upload *upload = &x->upload;
+    upload->received += slice->len;
+    metrics_add(&x->listener->cells->payload_received_bytes, slice->len);
+    if (upload->state != UPLOAD_OPEN) {
+        slice_release(slice);
+        return;
+    }
+    if (upload->received > x->listener->conf->limits.object_size_max) { /* Of unknown length, or refused before. */
+        slice_release(slice);
+        metrics_add(&x->listener->cells->limits_hit[METRICS_LIMIT_OBJECT_SIZE], 1);
+        upload_fail(x, S3_ERR_ENTITY_TOO_LARGE, METRICS_ABORT_PROTOCOL);
+        return;
+    }
+    hash_update(&upload->hashes, slice);
+    store_put_append(upload->put, slice);
+    upload->fed_ns = x->worker->now_ns;
+    list_remove(&upload->link);
+    list_append(&x->worker->uploads, &upload->link);
+    if (!list_is_linked(&upload->throttled) && upload_is_behind(upload)) {
+        metrics_add(&x->listener->cells->upload_pauses, 1);
+        list_append(&x->worker->throttled, &upload->throttled);
+    }
+}
+
+/* ---- verification --------------------------------------------------------------------------------------------- */
+
+static bool upload_digest_differs(const struct upload *upload, const struct s3_checksum_expected *expected)
+{
+    return expected->kind != S3_CHECKSUM_NONE &&
+           !s3_checksum_matches(expected, hash_digest(&upload->hashes, expected->kind));
+}
+
+static enum s3_error upload_verify(const struct upload *upload)
+{
+    const struct exchange *x = upload->x;
+    if (upload->size != UINT64_MAX && upload->received != upload->size) {
+        return S3_ERR_INCOMPLETE_BODY;
+    }
+    if (upload_digest_differs(upload, &upload->sha256)) {
+        return S3_ERR_CONTENT_SHA256_MISMATCH;
+    }
+    if (upload_digest_differs(upload, &upload->checks.md5) || upload_digest_differs(upload, &upload->checks.header)) {
+        return S3_ERR_BAD_DIGEST;
+    }
+    /* What the trailer carried was not known when the digests were chosen: only the announced kind can be compared. */
+    if (x->body.is_aws && upload->checks.trailer != S3_CHECKSUM_NONE) {
+        const struct s3_checksum_expected *trailer = &x->body.aws.trailer;
+        if (trailer->kind != upload->checks.trailer) {
+            return S3_ERR_MALFORMED_TRAILER;
+        }
+        return upload_digest_differs(upload, trailer) ? S3_ERR_BAD_DIGEST : S3_OK;
+    }
+    return S3_OK;
+}
+
+/* An opaque ETag has the form of a multipart one, so that no client takes it for an MD5. */
+static void upload_etag(struct upload *upload)
+{
+    struct store_attributes *attributes = &upload->attributes;
+    const uint8_t *md5 = hash_digest(&upload->hashes, S3_CHECKSUM_MD5);
+    if (md5 != NULL) {
+        s3_hex_encode(md5, 16, attributes->etag);
+        return;
+    }
+    struct rng *rng = &upload->x->worker->rng;
+    (void)snprintf(attributes->etag, sizeof(attributes->etag), "%016llx%016llx-1", (unsigned long long)rng_u64(rng),
+                   (unsigned long long)rng_u64(rng)); /* 34 bytes: it always fits. */
+}
+
+static void upload_checksum(struct upload *upload)
+{
+    enum s3_checksum_kind kind = upload->checks.algorithm;
+    char text[S3_CHECKSUM_TEXT_MAX];
+    if (kind == S3_CHECKSUM_NONE || kind == S3_CHECKSUM_MD5) {
+        return;
+    }
+    (void)s3_checksum_text(kind, hash_digest(&upload->hashes, kind), 0, text); /* NUL-terminated. */
+    (void)snprintf(upload->attributes.checksum, sizeof(upload->attributes.checksum), "%s=%s", s3_checksum_name(kind),
+                   text); /* 10 + 1 + 51 bytes at most. */
+}
+
+void upload_hash_event(struct hash_stream *stream)
+{
+    struct upload *upload = stream->user;
+    if (upload->state != UPLOAD_HASHING) {
+        exchange_settle(upload->x); /* Given up meanwhile. */
+        return;
+    }
+    enum s3_error error = upload_verify(upload);
+    if (error != S3_OK) {
+        upload_fail(upload->x, error, METRICS_ABORT_CHECKSUM);
+        return;
+    }
+    upload_etag(upload);
+    upload_checksum(upload);
+    upload->state = UPLOAD_FINISHING;
+    store_put_finish(upload->put, &upload->attributes, upload->has_condition ? &upload->condition : NULL);
+    exchange_copied_claim(upload->x);
+}
+
+void upload_finish(struct exchange *x)
+{
+    struct upload *upload = &x->upload;
+    if (upload->state != UPLOAD_OPEN) {
+        return; /* It failed before and was reported. */
+    }
+    x->body_end_ns = x->worker->now_ns;
+    upload->state = UPLOAD_HASHING;
+    list_remove(&upload->link);
+    list_remove(&upload->throttled);
+    hash_finish(&upload->hashes);
+}
+
+/* ---- end ------------------------------------------------------------------------------------------------------ */
+
+static void upload_report(struct upload *upload)
+{
+    if (!upload->is_reported) {
+        upload->is_reported = true;
+        upload->done(upload->x);
+    }
+}
+
+/* The put gives back everything; until then the upload is not settled. Not in a put that is finishing: it will answer. */
+static void upload_put_abort(struct upload *upload)
+{
+    if (upload->put != NULL && !upload->is_aborting) {
+        upload->is_aborting = true;
+        store_put_abort(upload->put);
+    }
+}
+
+static void upload_end(struct upload *upload, enum upload_state state)
+{
+    struct exchange *x = upload->x;
+    upload->state = state;
+    list_remove(&upload->link);
+    list_remove(&upload->throttled);
+    if (state == UPLOAD_FAILED) {
+        metrics_add(&x->listener->cells->uploads_aborted[upload->abort_cause], 1);
+    }
+}
+
+void upload_fail(struct exchange *x, enum s3_error error, enum metrics_abort cause)
+{
+    struct upload *upload = &x->upload;
+    if (upload->state != UPLOAD_OPEN && upload->state != UPLOAD_HASHING) {
+        return;
+    }
+    upload->error = error;
+    upload->abort_cause = cause;
+    upload_end(upload, UPLOAD_FAILED);
+    upload_put_abort(upload);
+    upload_report(upload);
+}
+
+void upload_abandon(struct exchange *x, enum metrics_abort cause)
+{
+    struct upload *upload = &x->upload;
+    if (upload->state == UPLOAD_CLOSED) {
+        return;
+    }
+    upload->is_reported = true;
+    if (upload->state == UPLOAD_OPEN || upload->state == UPLOAD_HASHING) {
+        upload->abort_cause = cause;
+        upload_end(upload, UPLOAD_FAILED);
+        upload_put_abort(upload);
+    }
+    upload_count(x, false);
+}
+
+static void upload_put_done(struct upload *upload)
+{
+    struct exchange *x = upload->x;
+    uint64_t now_ns = x->worker->now_ns;
+    upload_end(upload, UPLOAD_DONE);
+    metrics_add(&x->listener->cells->payload_stored_bytes, upload->received);
+    metrics_observe(&x->listener->cells->durable_latency, now_ns - x->head_ns);
+    metrics_observe(&x->listener->cells->commit_latency, now_ns - x->body_end_ns);
+    exchange_copied_claim(x);
+    upload_report(upload);
+}
+
+static void upload_put_failed(struct upload *upload)
+{
+    if (upload->is_aborting) {
+        return; /* Both gave up at the same time. */
+    }
+    upload->store_error = store_put_error(upload->put);
+    upload->error = s3_error_of(upload->store_error);
+    upload->abort_cause = upload_cause_of(upload->store_error);
+    upload_end(upload, UPLOAD_FAILED);
+    upload_put_abort(upload);
+    upload_report(upload);
+}
+
+void upload_put_event(struct store_put *put)
+{
+    struct upload *upload = store_put_user(put);
+    struct exchange *x = upload->x;
+    CHECK(upload->put == put);
+    switch (store_put_state(put)) {
+    case STORE_PUT_OPEN:
+        return;
+    case STORE_PUT_DONE:
+        upload_put_done(upload);
+        break;
+    case STORE_PUT_FAILED:
+        upload_put_failed(upload);
+        return;
+    case STORE_PUT_ABORTED:
+        store_put_free(put);
+        upload->put = NULL;
+        break;
+    }
+    exchange_settle(x);
+}
+
+bool upload_is_settled(const struct upload *upload)
+{
+    if (upload->state == UPLOAD_CLOSED) {
+        return true;
+    }
+    bool is_ended = upload->state == UPLOAD_DONE || upload->state == UPLOAD_FAILED;
+    bool put_is_ended = upload->put == NULL || upload->state == UPLOAD_DONE;
+    return is_ended && put_is_ended && hash_is_idle(&upload->hashes);
+}
+
+void upload_close(struct upload *upload)
+{
+    CHECK(upload_is_settled(upload));
+    if (upload->state == UPLOAD_CLOSED) {
+        return;
+    }
+    if (upload->put != NULL) {
+        store_put_free(upload->put);
+        upload->put = NULL;
+    }
+    hash_close(&upload->hashes);
+    upload->state = UPLOAD_CLOSED;
+}
+
+/* ---- the periodic part ---------------------------------------------------------------------------------------- */
+
+static bool uploads_buffers_are_short(const struct worker *worker)
+{
+    for (uint32_t i = 0; i < worker->listener_count; i++) {
+        const struct listener *listener = &worker->listeners[i];
+        uint64_t total = listener->info.buffers_total;
+        uint64_t free_now = atomic_load_explicit(&listener->rx->stats.buffers_free, memory_order_relaxed);
+        if (!listener->is_broken && total > 0 && free_now * 4 < total) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The list holds the puts that were fed since they were last told, oldest first: those that hold buffers for nothing
+ * come first, and a thousand stalled uploads cost nothing per turn. */
+static void uploads_press(struct worker *worker)
+{
+    bool is_short = uploads_buffers_are_short(worker);
+    for (uint32_t pressed = 0; pressed < WORKER_PRESSURE && !list_is_empty(&worker->uploads);) {
+        struct upload *upload = CONTAINER_OF(worker->uploads.next, struct upload, link);
+        if (!is_short && upload->fed_ns + WORKER_PARTIAL_NS > worker->now_ns) {
+            break;
+        }
+        list_remove(&upload->link);
+        if (store_put_holds_idle_slices(upload->put)) {
+            pressed++;
+            store_put_pressure(upload->put);
+            exchange_copied_claim(upload->x);
+        }
+    }
+}
+
+static void uploads_unthrottle(struct worker *worker)
+{
+    LIST_FOR_EACH_SAFE(node, &worker->throttled)
+    {
+        struct upload *upload = CONTAINER_OF(node, struct upload, throttled);
+        if (!upload_is_behind(upload)) {
+            list_remove(&upload->throttled);
+            upload->x->body.rate_excused = true;
+            upload->x->conn->received_ns = worker->now_ns; /* Its pause was ours. */
+            conn_run(upload->x->conn);
+        }
+    }
+}
+
+void uploads_turn(struct worker *worker)
+{
+    uploads_unthrottle(worker);
+    uploads_press(worker);
+}
+
+uint64_t uploads_deadline(const struct worker *worker)
+{
+    if (list_is_empty(&worker->uploads)) {
+        return TIME_NEVER;
+    }
+    const struct upload *oldest = CONTAINER_OF(worker->uploads.next, struct upload, link);
+    return oldest->fed_ns + WORKER_PARTIAL_NS;
+}
