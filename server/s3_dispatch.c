@@ -155,7 +155,7 @@ void s3_dispatch(struct exchange *x)
     enum s3_error error = s3_read_target(x);
     if (error == S3_OK) {
         x->operation = x->target.op;
-        error = auth_payload_read(&x->payload, &x->head, x->head_bytes);
+        error = auth_payload_read(&x->payload, &x->head, x->head_bytes, &x->target);
     }
     if (error == S3_OK) {
         error = s3_authorize(x);

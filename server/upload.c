@@ -166,6 +166,7 @@ void upload_append(struct exchange *x, const struct slice *slice)
     list_append(&x->worker->uploads, &upload->link);
     if (!list_is_linked(&upload->throttled) && upload_is_behind(upload)) {
         metrics_add(&x->listener->cells->upload_pauses, 1);
+        x->body.rate_excused = true; /* What the peer does not send in this window is our doing. */
         list_append(&x->worker->throttled, &upload->throttled);
     }
 }

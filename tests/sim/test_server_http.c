@@ -374,7 +374,8 @@ Test(http, conditions_ranges_and_heads)
         { "If-Match: \"other\"\r\n", "HTTP/1.1 412 " },
         { "Range: bytes=9-\r\n", "HTTP/1.1 416 " },
         { "Range: bytes=-2\r\n", "HTTP/1.1 206 " },
-        { "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n", "HTTP/1.1 200 " },
+        { "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n", "HTTP/1.1 304 " },
+        { "If-Modified-Since: Sat, 01 Jan 2000 00:00:00 GMT\r\n", "HTTP/1.1 200 " },
         { "", "HTTP/1.1 200 " },
     };
     struct sim_peer *put = world_connect(&world);

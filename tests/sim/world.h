@@ -42,6 +42,14 @@ static const char world_conf[] =
     "  - name: pipe\n    protocol: raw\n    address: '127.0.0.1:9001'\n    bucket: bkt\n"
     "    key_template: '{listener}-{seq}'\n    limits: { %s }\n";
 
+/* Cells ask for more alignment than malloc gives. */
+static void *world_cells(size_t size)
+{
+    void *cells = aligned_alloc(128, bytes_round_up(size, 128));
+    memset(cells, 0, size);
+    return cells;
+}
+
 /* `limits` are further keys of both listeners' limits. */
 static void world_open_with(struct world *world, const char *limits)
 {
@@ -54,20 +62,17 @@ static void world_open_with(struct world *world, const char *limits)
     int rc = conf_parse("sim.yaml", text, strlen(text), &world->conf, &err);
     cr_assert_eq(rc, 0, "%s", err.text);
     world->port = fake_port();
-    world->cells = calloc(1, sizeof(*world->cells) + 128);
+    world->cells = world_cells(sizeof(*world->cells));
     struct worker_options options = { .conf = world->conf,
                                       .shared = &world->shared,
                                       .port = world->port,
-                                      .cells = calloc(1, bytes_round_up(sizeof(struct metrics_worker), 128)),
+                                      .cells = world->cells,
                                       .now_ns = WORLD_START_NS,
                                       .random_seed = 1 };
-    free(world->cells);
-    world->cells = options.cells;
     for (int i = 0; i < 2; i++) {
         struct rx_options rx = { .name = "sim", .uring = &world->uring, .arena = &world->arena, .conns_max = 4096 };
         cr_assert_eq(rx_open(&rx_sim_ops, &rx, &world->rx[i], &err), 0);
-        world->listener_cells[i] = aligned_alloc(128, bytes_round_up(sizeof(struct metrics_listener), 128));
-        memset(world->listener_cells[i], 0, sizeof(struct metrics_listener));
+        world->listener_cells[i] = world_cells(sizeof(struct metrics_listener));
         options.rx[i] = world->rx[i];
         options.listener_cells[i] = world->listener_cells[i];
     }
