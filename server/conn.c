@@ -123,7 +123,8 @@ void conn_open(struct listener *listener, const struct rx_event *event)
 
 static void conn_flow_update(struct conn *conn)
 {
-    bool wants = conn->stage == CONN_LINGER || (conn->protocol->wants_data(conn) && conn_inbox_is_empty(conn));
+    bool wants =
+        conn->stage == CONN_LINGER || (conn->protocol->wants_data(conn) && conn_inbox_is_empty(conn));
     /* A peer that has sent nothing ahead is left unpaused, whatever the stage: pausing it would save nothing. */
     bool must_pause = conn->stage == CONN_OPEN && !wants &&
                       (!conn_inbox_is_empty(conn) || exchange_is_throttled(conn->exchange));

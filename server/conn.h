@@ -25,8 +25,9 @@
 #include "server/metrics.h"
 #include "server/timer.h"
 
-#define CONN_LINGER_IDLE_NS (5 * NS_PER_S)  /* no byte for this long */
-#define CONN_LINGER_NS      (60 * NS_PER_S) /* and never longer than this: a client that reads no answer is given up */
+#define CONN_LINGER_IDLE_NS (5 * NS_PER_S) /* no byte for this long */
+#define CONN_LINGER_NS                                                                                       \
+    (60 * NS_PER_S) /* and never longer than this: a client that reads no answer is given up */
 
 struct conn;
 struct exchange;
@@ -77,7 +78,7 @@ struct conn {
     uint32_t sends;          /* in flight */
     bool is_eof;             /* the peer sent FIN */
     bool is_paused;
-    bool is_over_limit;      /* refused: answer and close (connections_per_peer_max) */
+    bool is_over_limit; /* refused: answer and close (connections_per_peer_max) */
     struct sockaddr_storage peer;
 };
 

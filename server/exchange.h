@@ -31,10 +31,11 @@
 #include "server/worker.h"
 #include "server/xml_out.h"
 
-#define EXCHANGE_OUT_HEAD    6144U /* bytes of an answer's head: STORE_META_MAX and our own headers */
-#define EXCHANGE_OUT_SIZE    16384U
-#define EXCHANGE_TARGET_MAX  8192U /* bytes of a request target: a key of 1,024 escaped bytes and a presigned query */
-#define EXCHANGE_MAGIC       0x78636867U
+#define EXCHANGE_OUT_HEAD 6144U /* bytes of an answer's head: STORE_META_MAX and our own headers */
+#define EXCHANGE_OUT_SIZE 16384U
+#define EXCHANGE_TARGET_MAX                                                                                  \
+    8192U /* bytes of a request target: a key of 1,024 escaped bytes and a presigned query */
+#define EXCHANGE_MAGIC 0x78636867U
 
 enum exchange_stage {
     EXCHANGE_HEAD = 1, /* the head is not complete */
@@ -49,8 +50,9 @@ enum exchange_stage {
 struct exchange_ops {
     void (*body)(struct exchange *x, const struct slice *slice); /* owns the slice */
     void (*body_end)(struct exchange *x);
-    void (*body_failed)(struct exchange *x, enum s3_error error); /* framing broken or too short; NULL: just answer */
-    void (*sent)(struct exchange *x, uint64_t cookie);            /* more of the answer may be sent */
+    void (*body_failed)(struct exchange *x,
+                        enum s3_error error);          /* framing broken or too short; NULL: just answer */
+    void (*sent)(struct exchange *x, uint64_t cookie); /* more of the answer may be sent */
     void (*resume)(struct exchange *x); /* a free read buffer, block or table may be there now */
     void (*read)(struct exchange *x, struct store_read *read);
     void (*drop)(struct exchange *x); /* let go of what only this operation knows; nothing is in flight */
@@ -59,14 +61,14 @@ struct exchange_ops {
 struct http_body {
     bool is_begun;
     bool is_complete;
-    bool is_chunked;    /* Transfer-Encoding: chunked */
-    bool is_aws;        /* aws-chunked within */
+    bool is_chunked; /* Transfer-Encoding: chunked */
+    bool is_aws;     /* aws-chunked within */
     bool is_aws_begun;
     uint64_t remaining; /* of Content-Length */
     uint64_t payload;   /* bytes delivered */
     uint64_t rate_start_ns;
     uint64_t rate_start_bytes;
-    bool rate_excused;  /* we paused the peer within this window */
+    bool rate_excused; /* we paused the peer within this window */
     struct http_chunked chunked;
     struct auth_chunked aws;
 };
@@ -74,25 +76,25 @@ struct http_body {
 struct http_response {
     int status; /* 0: none yet */
     bool must_close;
-    bool is_ended;      /* nothing more will be queued */
+    bool is_ended; /* nothing more will be queued */
     bool is_chunked;
     bool is_continue_sent;
     uint32_t head_len;
     bool head_is_full;
-    uint32_t sends;     /* in flight for this exchange */
+    uint32_t sends; /* in flight for this exchange */
     uint64_t progress_ns;
 };
 
 #define DOWNLOAD_SLICES 2U
 struct download {
     struct http_range range;
-    uint64_t offset;    /* next byte to ask for */
-    uint64_t sent;      /* bytes handed to TCP and answered */
-    uint64_t queued;    /* bytes handed to rx_send */
+    uint64_t offset; /* next byte to ask for */
+    uint64_t sent;   /* bytes handed to TCP and answered */
+    uint64_t queued; /* bytes handed to rx_send */
     struct store_read *read;
     struct slice slices[DOWNLOAD_SLICES]; /* being sent; addr NULL: free */
-    bool is_partial;    /* 206 */
-    bool is_counted;    /* in downloads_in_flight */
+    bool is_partial;                      /* 206 */
+    bool is_counted;                      /* in downloads_in_flight */
 };
 
 /* A listing that is written block by block; which one is in `kind` (s3_listing.c). */
@@ -102,7 +104,7 @@ struct listing {
     struct s3_list_params params;
     struct text upload_id_marker;
     struct text key_marker;
-    uint32_t next;  /* entry to be written */
+    uint32_t next; /* entry to be written */
     uint8_t phase;
     bool is_sending; /* the block is being sent */
 };
@@ -118,9 +120,9 @@ struct exchange {
     bool is_abandoned;
     bool is_waiting;
     bool is_upload_counted;
-    uint32_t operation; /* label of metrics */
-    uint64_t started_ns;  /* first byte */
-    uint64_t head_ns;     /* end of the head */
+    uint32_t operation;  /* label of metrics */
+    uint64_t started_ns; /* first byte */
+    uint64_t head_ns;    /* end of the head */
     uint64_t body_end_ns;
     char request_id[17];
 
@@ -154,7 +156,7 @@ struct exchange {
         struct listing listing;
     };
 
-    struct xml_out xml_out; /* over the body part of `out`, or over the block */
+    struct xml_out xml_out;            /* over the body part of `out`, or over the block */
     char scratch[EXCHANGE_TARGET_MAX]; /* decoded key and parameters */
     char out[EXCHANGE_OUT_SIZE];       /* answer: head first, a small body behind EXCHANGE_OUT_HEAD */
     char head_bytes[];                 /* head_size_max of the largest listener */

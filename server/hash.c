@@ -40,7 +40,8 @@ static void hash_compute(struct hash_stream *stream, const struct slice *slice, 
 static void hash_compute_final(struct hash_stream *stream)
 {
     for (uint32_t i = 0; i < stream->count; i++) {
-        (void)s3_checksum_final(&stream->sums[i].state, stream->sums[i].digest); /* The size follows from the kind. */
+        (void)s3_checksum_final(&stream->sums[i].state,
+                                stream->sums[i].digest); /* The size follows from the kind. */
     }
 }
 
@@ -49,7 +50,7 @@ static void hash_compute_final(struct hash_stream *stream)
 static void *hasher_thread(void *argument)
 {
     struct hasher *hasher = argument;
-    struct pollfd wait = { .fd = hasher->to_thread.event_fd, .events = POLLIN };
+    struct pollfd wait = {.fd = hasher->to_thread.event_fd, .events = POLLIN};
     bool is_stopping = false;
     while (!is_stopping) {
         struct mpsc_node *node = mpsc_take_all(&hasher->to_thread);
@@ -145,7 +146,7 @@ static void hasher_collect(struct hasher *hasher)
 /* Blocks until the thread has given something back. Only when jobs ran out, which sizing makes rare, and at the end. */
 static void hasher_wait(struct hasher *hasher)
 {
-    struct pollfd wait = { .fd = hasher->to_worker.event_fd, .events = POLLIN };
+    struct pollfd wait = {.fd = hasher->to_worker.event_fd, .events = POLLIN};
     int rc = poll(&wait, 1, -1);
     CHECK(rc >= 0 || errno == EINTR);
     hasher_collect(hasher);

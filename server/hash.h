@@ -43,19 +43,19 @@ struct hash_stream {
 };
 
 struct hasher_options {
-    bool wants_thread;  /* false: everything runs where it is fed */
-    uint32_t jobs_max;  /* slices queued over all streams */
+    bool wants_thread; /* false: everything runs where it is fed */
+    uint32_t jobs_max; /* slices queued over all streams */
 };
 
 struct hasher {
     bool has_thread;
-    bool is_stopping;       /* read by the thread through a stop job only */
+    bool is_stopping; /* read by the thread through a stop job only */
     struct pool jobs;
     struct mpsc to_thread;
-    struct mpsc to_worker;  /* its eventfd wakes the worker */
-    struct list finished;   /* streams whose digests are ready */
+    struct mpsc to_worker; /* its eventfd wakes the worker */
+    struct list finished;  /* streams whose digests are ready */
     pthread_t thread;
-    uint64_t starved;       /* times no job was free, so that a digest was computed by waiting for the thread */
+    uint64_t starved; /* times no job was free, so that a digest was computed by waiting for the thread */
 };
 
 int hasher_open(struct hasher *hasher, const struct hasher_options *options, struct err *err);

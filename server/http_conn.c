@@ -193,7 +193,7 @@ static void http_continue(struct exchange *x)
     if (!x->head.expects_100 || !conn_inbox_is_empty(x->conn)) {
         return;
     }
-    struct iovec iov = { .iov_base = (void *)(uintptr_t)interim, .iov_len = sizeof(interim) - 1 };
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)interim, .iov_len = sizeof(interim) - 1};
     if (conn_send(x->conn, &iov, 1, HTTP_COOKIE_CONTINUE)) {
         x->response.sends++;
         x->response.is_continue_sent = true;
@@ -232,7 +232,8 @@ static void http_body_deliver(struct exchange *x, const struct slice *slice)
 /* Takes aws-chunked apart: payload runs travel on as cut slices. Takes the slice over. */
 static void http_body_aws(struct exchange *x, struct slice *slice)
 {
-    while (slice->len > 0 && x->stage == EXCHANGE_BODY) { /* Each step consumes a byte at least, or ends the body. */
+    while (slice->len > 0 &&
+           x->stage == EXCHANGE_BODY) { /* Each step consumes a byte at least, or ends the body. */
         struct http_chunked_span span;
         enum auth_chunked_status status = auth_chunked_step(&x->body.aws, slice->addr, slice->len, &span);
         slice->addr += span.skip;
@@ -412,7 +413,8 @@ static void http_timeout_body(struct exchange *x)
     }
     bool is_slow = http_body_is_slow(x);
     if (is_stalled || is_slow) {
-        metrics_add(&x->listener->cells->timeouts[is_stalled ? METRICS_TIMEOUT_BODY : METRICS_TIMEOUT_RATE], 1);
+        metrics_add(&x->listener->cells->timeouts[is_stalled ? METRICS_TIMEOUT_BODY : METRICS_TIMEOUT_RATE],
+                    1);
         http_body_failed(x, S3_ERR_REQUEST_TIMEOUT);
         return;
     }

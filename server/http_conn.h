@@ -20,11 +20,11 @@
 
 /* Cookies of sends; those from HTTP_COOKIE_PAYLOAD on belong to the operation. */
 #define HTTP_COOKIE_CONTINUE 1U
-#define HTTP_COOKIE_HEAD     2U
-#define HTTP_COOKIE_PAYLOAD  16U
+#define HTTP_COOKIE_HEAD 2U
+#define HTTP_COOKIE_PAYLOAD 16U
 
-#define HTTP_LENGTH_NONE    UINT64_MAX         /* no body and no Content-Length: 204, 304 */
-#define HTTP_LENGTH_UNKNOWN (UINT64_MAX - 1U)  /* chunked, or until close for HTTP/1.0 */
+#define HTTP_LENGTH_NONE UINT64_MAX           /* no body and no Content-Length: 204, 304 */
+#define HTTP_LENGTH_UNKNOWN (UINT64_MAX - 1U) /* chunked, or until close for HTTP/1.0 */
 
 extern const struct conn_protocol http_protocol;
 

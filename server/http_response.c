@@ -15,24 +15,24 @@ static const struct {
     int status;
     const char *reason;
 } http_reasons[] = {
-    { 200, "OK" },
-    { 204, "No Content" },
-    { 206, "Partial Content" },
-    { 304, "Not Modified" },
-    { 400, "Bad Request" },
-    { 403, "Forbidden" },
-    { 404, "Not Found" },
-    { 405, "Method Not Allowed" },
-    { 409, "Conflict" },
-    { 411, "Length Required" },
-    { 412, "Precondition Failed" },
-    { 416, "Range Not Satisfiable" },
-    { 417, "Expectation Failed" },
-    { 500, "Internal Server Error" },
-    { 501, "Not Implemented" },
-    { 503, "Service Unavailable" },
-    { 505, "HTTP Version Not Supported" },
-    { 507, "Insufficient Storage" },
+    {200, "OK"},
+    {204, "No Content"},
+    {206, "Partial Content"},
+    {304, "Not Modified"},
+    {400, "Bad Request"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {409, "Conflict"},
+    {411, "Length Required"},
+    {412, "Precondition Failed"},
+    {416, "Range Not Satisfiable"},
+    {417, "Expectation Failed"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {503, "Service Unavailable"},
+    {505, "HTTP Version Not Supported"},
+    {507, "Insufficient Storage"},
 };
 
 static const char *http_reason(int status)
@@ -129,10 +129,11 @@ static void http_start_with(struct exchange *x, uint64_t length, const char *bod
     x->stage = EXCHANGE_RESPOND;
     x->response.progress_ns = x->worker->now_ns;
     struct iovec iov[2] = {
-        { .iov_base = x->out, .iov_len = x->response.head_len },
-        { .iov_base = (void *)(uintptr_t)body, .iov_len = body_len },
+        {.iov_base = x->out, .iov_len = x->response.head_len},
+        {.iov_base = (void *)(uintptr_t)body, .iov_len = body_len},
     };
-    (void)http_send(x, iov, body_len > 0 ? 2 : 1, HTTP_COOKIE_HEAD); /* A dead peer is reported by RX_RESET. */
+    (void)http_send(x, iov, body_len > 0 ? 2 : 1,
+                    HTTP_COOKIE_HEAD); /* A dead peer is reported by RX_RESET. */
     conn_timer_set(x->conn, x->worker->now_ns + x->listener->conf->limits.send_timeout_ns);
 }
 
@@ -145,7 +146,7 @@ void http_response_start(struct exchange *x, uint64_t length)
 
 /* One chunk: its size line lies in the unused part of x->out's body area, one place per cookie so that a line that is
  * still being sent is not overwritten. */
-#define CHUNK_LINE_SIZE   16U
+#define CHUNK_LINE_SIZE 16U
 #define CHUNK_LINE_PLACES 8U
 
 static bool http_send_chunk(struct exchange *x, const void *bytes, uint32_t len, uint64_t cookie)
@@ -156,9 +157,9 @@ static bool http_send_chunk(struct exchange *x, const void *bytes, uint32_t len,
     int line_len = snprintf(line, CHUNK_LINE_SIZE, "%x\r\n", len);
     static const char end[] = "\r\n";
     struct iovec iov[3] = {
-        { .iov_base = line, .iov_len = (size_t)line_len },
-        { .iov_base = (void *)(uintptr_t)bytes, .iov_len = len },
-        { .iov_base = (void *)(uintptr_t)end, .iov_len = 2 },
+        {.iov_base = line, .iov_len = (size_t)line_len},
+        {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len},
+        {.iov_base = (void *)(uintptr_t)end, .iov_len = 2},
     };
     return http_send(x, iov, 3, cookie);
 }
@@ -170,7 +171,7 @@ bool http_response_payload(struct exchange *x, const void *bytes, uint32_t len, 
     if (x->response.is_chunked && x->head.version_minor > 0) {
         return http_send_chunk(x, bytes, len, cookie);
     }
-    struct iovec iov = { .iov_base = (void *)(uintptr_t)bytes, .iov_len = len };
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
     return http_send(x, &iov, 1, cookie);
 }
 
@@ -178,7 +179,7 @@ void http_response_end(struct exchange *x)
 {
     static const char last_chunk[] = "0\r\n\r\n";
     if (x->response.is_chunked && x->head.version_minor > 0 && !http_is_head(x)) {
-        struct iovec iov = { .iov_base = (void *)(uintptr_t)last_chunk, .iov_len = sizeof(last_chunk) - 1 };
+        struct iovec iov = {.iov_base = (void *)(uintptr_t)last_chunk, .iov_len = sizeof(last_chunk) - 1};
         (void)http_send(x, &iov, 1, HTTP_COOKIE_HEAD); /* A dead peer is reported by RX_RESET. */
     }
     x->response.is_ended = true;
@@ -221,7 +222,7 @@ void http_respond_error_with(struct exchange *x, enum s3_error error, const char
         .host_id = text_of(x->request_id, 16),
     };
     if (tag != NULL) {
-        body.extra[0] = (struct s3_error_extra){ .tag = tag, .value = value };
+        body.extra[0] = (struct s3_error_extra){.tag = tag, .value = value};
     }
     http_xml_begin(x);
     x->xml_out.len = s3_error_write(&body, x->xml_out.at, x->xml_out.size);
@@ -230,5 +231,5 @@ void http_respond_error_with(struct exchange *x, enum s3_error error, const char
 
 void http_respond_error(struct exchange *x, enum s3_error error)
 {
-    http_respond_error_with(x, error, NULL, (struct text){ 0 });
+    http_respond_error_with(x, error, NULL, (struct text){0});
 }

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 
 struct peer {
-    uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d; IPv6 with the lower half zeroed */
+    uint8_t address[16];  /* IPv4 as ::ffff:a.b.c.d; IPv6 with the lower half zeroed */
     uint32_t connections; /* 0: a free place */
     uint32_t uploads;
 };

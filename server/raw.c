@@ -92,7 +92,8 @@ static void raw_peer_text(const struct sockaddr_storage *peer, char *to, size_t 
     uint16_t port = 0;
     if (peer->ss_family == AF_INET) {
         const struct sockaddr_in *in = (const struct sockaddr_in *)peer;
-        (void)inet_ntop(AF_INET, &in->sin_addr, address, sizeof(address)); /* Cannot fail: the buffer is large enough. */
+        (void)inet_ntop(AF_INET, &in->sin_addr, address,
+                        sizeof(address)); /* Cannot fail: the buffer is large enough. */
         port = ntohs(in->sin_port);
     } else if (peer->ss_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)peer;
@@ -108,7 +109,8 @@ static void raw_time_text(uint64_t wall_ns, char date[16], char time[16])
     char basic[HTTP_DATE_BASIC_SIZE];
     http_date_format_basic((int64_t)(wall_ns / NS_PER_S), basic);
     (void)snprintf(date, 16, "%.8s", basic); /* "20261130T101502Z" */
-    (void)snprintf(time, 16, "%.6s.%06u", basic + 9, (unsigned)(wall_ns % NS_PER_S / NS_PER_US)); /* 13 bytes */
+    (void)snprintf(time, 16, "%.6s.%06u", basic + 9,
+                   (unsigned)(wall_ns % NS_PER_S / NS_PER_US)); /* 13 bytes */
 }
 
 static bool raw_key_add(struct store_name *key, struct text text)
@@ -129,12 +131,17 @@ bool raw_key_format(const char *template, const struct raw_name *name, struct st
     char sequence[24];
     raw_time_text(name->wall_ns, date, time);
     raw_peer_text(name->peer, peer, sizeof(peer));
-    (void)snprintf(sequence, sizeof(sequence), "%06llu", (unsigned long long)name->sequence); /* 20 digits at most. */
+    (void)snprintf(sequence, sizeof(sequence), "%06llu",
+                   (unsigned long long)name->sequence); /* 20 digits at most. */
     const struct {
         const char *field;
         const char *value;
-    } fields[] = { { "{listener}", name->listener }, { "{node}", name->node }, { "{date}", date },
-                   { "{time}", time },               { "{peer}", peer },       { "{seq}", sequence } };
+    } fields[] = {{"{listener}", name->listener},
+                  {"{node}", name->node},
+                  {"{date}", date},
+                  {"{time}", time},
+                  {"{peer}", peer},
+                  {"{seq}", sequence}};
     key->len = 0;
     for (const char *at = template; *at != '\0';) {
         size_t i = 0;
@@ -154,7 +161,7 @@ bool raw_key_format(const char *template, const struct raw_name *name, struct st
 
 static void raw_answer(struct exchange *x, int status, uint32_t len)
 {
-    struct iovec iov = { .iov_base = x->out, .iov_len = len };
+    struct iovec iov = {.iov_base = x->out, .iov_len = len};
     x->stage = EXCHANGE_RESPOND;
     x->response.status = status;
     x->response.is_ended = true;
@@ -238,11 +245,11 @@ static void raw_begin_upload(struct exchange *x, const struct raw_preamble *prea
 
 static void raw_begin_plain(struct exchange *x)
 {
-    const struct raw_preamble nothing = { .size = UINT64_MAX };
+    const struct raw_preamble nothing = {.size = UINT64_MAX};
     raw_begin_upload(x, &nothing);
     if (x->head_len > 0) {
         /* Bytes that looked like the beginning of a preamble: they live as long as the exchange, which outlives the put. */
-        struct slice kept = { .addr = (uint8_t *)x->head_bytes, .len = x->head_len, .buf_index = -1 };
+        struct slice kept = {.addr = (uint8_t *)x->head_bytes, .len = x->head_len, .buf_index = -1};
         upload_append(x, &kept);
     }
 }

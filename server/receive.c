@@ -17,8 +17,9 @@ struct receive_path {
 
 static const char *receive_refuses_tls(const struct conf_listener *conf)
 {
-    return conf->tls.certificate[0] == '\0' ? "this binary has no such backend" :
-                                              "TLS needs every byte to be touched, so only socket can serve it";
+    return conf->tls.certificate[0] == '\0'
+               ? "this binary has no such backend"
+               : "TLS needs every byte to be touched, so only socket can serve it";
 }
 
 static const char *receive_refuses_nothing(const struct conf_listener *conf)
@@ -28,9 +29,9 @@ static const char *receive_refuses_nothing(const struct conf_listener *conf)
 }
 
 static const struct receive_path receive_paths[] = {
-    { CONF_RECEIVE_ZCRX, NULL, receive_refuses_tls },
-    { CONF_RECEIVE_AF_XDP, NULL, receive_refuses_tls },
-    { CONF_RECEIVE_SOCKET, &rx_socket_ops, receive_refuses_nothing },
+    {CONF_RECEIVE_ZCRX, NULL, receive_refuses_tls},
+    {CONF_RECEIVE_AF_XDP, NULL, receive_refuses_tls},
+    {CONF_RECEIVE_SOCKET, &rx_socket_ops, receive_refuses_nothing},
 };
 
 int receive_choose(const struct conf_listener *conf, struct receive_plan *plan, struct err *err)
@@ -47,13 +48,15 @@ int receive_choose(const struct conf_listener *conf, struct receive_plan *plan, 
             plan->ops = path->ops;
             if (used == 0) {
                 (void)snprintf(plan->why, sizeof(plan->why), "%s",
-                               conf->receive == CONF_RECEIVE_AUTO ? "best path" : "as configured"); /* Short. */
+                               conf->receive == CONF_RECEIVE_AUTO ? "best path"
+                                                                  : "as configured"); /* Short. */
             }
             return 0;
         }
         int len = snprintf(plan->why + used, sizeof(plan->why) - used, "%s%s: %s", used == 0 ? "" : "; ",
                            conf_receive_text(path->receive), refusal);
-        used = len < 0 || (size_t)len >= sizeof(plan->why) - used ? sizeof(plan->why) - 1 : used + (size_t)len;
+        used =
+            len < 0 || (size_t)len >= sizeof(plan->why) - used ? sizeof(plan->why) - 1 : used + (size_t)len;
     }
     return err_set(err, -ENOTSUP, "listener %s: receive: %s", conf->name, plan->why);
 }

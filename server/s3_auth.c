@@ -27,7 +27,7 @@ static struct text s3_auth_subject(const struct exchange *x)
         return x->target.key;
     }
     bool is_list = s3_op_permission(x->target.op) == S3_PERMISSION_LIST;
-    return is_list ? s3_target_param(&x->target, "prefix") : (struct text){ 0 };
+    return is_list ? s3_target_param(&x->target, "prefix") : (struct text){0};
 }
 
 static enum s3_error s3_verify(struct exchange *x, const struct auth_sigv4 *auth, struct auth_keys *keys)
@@ -37,15 +37,14 @@ static enum s3_error s3_verify(struct exchange *x, const struct auth_sigv4 *auth
         return S3_ERR_INVALID_ACCESS_KEY;
     }
     uint8_t signing_key[32];
-    auth_sigv4_cache_key(&x->worker->key_cache, auth_keys_generation(keys), auth->access_key, auth_key_secret(key),
-                         auth->scope_date, auth->region, signing_key);
+    auth_sigv4_cache_key(&x->worker->key_cache, auth_keys_generation(keys), auth->access_key,
+                         auth_key_secret(key), auth->scope_date, auth->region, signing_key);
     struct auth_sigv4_check check = {
         .now_s = (int64_t)(x->worker->wall_ns / NS_PER_S),
         .skew_s = AUTH_SKEW_DEFAULT_S,
         .signing_key = signing_key,
     };
-    enum s3_error error =
-        auth_sigv4_verify(auth, &x->head, x->head_bytes, &x->target, &check, &x->signing);
+    enum s3_error error = auth_sigv4_verify(auth, &x->head, x->head_bytes, &x->target, &check, &x->signing);
     explicit_bzero(signing_key, sizeof(signing_key));
     if (error != S3_OK) {
         return error;

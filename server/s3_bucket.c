@@ -38,12 +38,12 @@ static void create_body_end(struct exchange *x)
     exchange_submit(x, STORE_BUCKET_CREATE, create_done);
 }
 
-static const struct exchange_ops create_ops = { .body = create_body, .body_end = create_body_end };
+static const struct exchange_ops create_ops = {.body = create_body, .body_end = create_body_end};
 
 void s3_create_bucket(struct exchange *x)
 {
     s3_request_target(x);
-    static const struct s3_xml_read_handler nobody = { 0 };
+    static const struct s3_xml_read_handler nobody = {0};
     if (s3_xml_read_open(&x->xml, S3_XML_DOCUMENT_CREATE, &nobody) < 0) {
         http_respond_error(x, S3_ERR_INTERNAL);
         return;
@@ -92,9 +92,9 @@ static enum s3_error config_absent(struct text name)
         const char *name;
         enum s3_error error;
     } rows[] = {
-        { "policy", S3_ERR_NOT_FOUND_BUCKET_POLICY },   { "cors", S3_ERR_NOT_FOUND_CORS },
-        { "lifecycle", S3_ERR_NOT_FOUND_LIFECYCLE },    { "encryption", S3_ERR_NOT_FOUND_ENCRYPTION },
-        { "object-lock", S3_ERR_NOT_FOUND_OBJECT_LOCK }, { "tagging", S3_ERR_NOT_FOUND_TAGS },
+        {"policy", S3_ERR_NOT_FOUND_BUCKET_POLICY},    {"cors", S3_ERR_NOT_FOUND_CORS},
+        {"lifecycle", S3_ERR_NOT_FOUND_LIFECYCLE},     {"encryption", S3_ERR_NOT_FOUND_ENCRYPTION},
+        {"object-lock", S3_ERR_NOT_FOUND_OBJECT_LOCK}, {"tagging", S3_ERR_NOT_FOUND_TAGS},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (text_is(name, rows[i].name)) {
@@ -112,7 +112,8 @@ static void bucket_query_done(struct exchange *x)
     http_xml_begin(x);
     switch (x->target.op) {
     case S3_OP_GET_BUCKET_LOCATION:
-        (void)s3_xml_location(&x->xml_out, text_of_string(x->listener->conf->region)); /* It fits: a region's name. */
+        (void)s3_xml_location(&x->xml_out,
+                              text_of_string(x->listener->conf->region)); /* It fits: a region's name. */
         break;
     case S3_OP_GET_BUCKET_VERSIONING:
         (void)s3_xml_versioning_off(&x->xml_out); /* Constant text. */

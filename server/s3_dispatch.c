@@ -7,8 +7,8 @@
 #include "base/check.h"
 #include "server/s3_handlers.h"
 
-const struct s3_xml_owner s3_owner = { .id = { .at = "penstock", .len = 8 },
-                                       .display_name = { .at = "penstock", .len = 8 } };
+const struct s3_xml_owner s3_owner = {.id = {.at = "penstock", .len = 8},
+                                      .display_name = {.at = "penstock", .len = 8}};
 
 /* ---- what handlers share -------------------------------------------------------------------------------------- */
 
@@ -48,19 +48,19 @@ static const struct {
     int code;
     enum s3_error error;
 } s3_store_errors[] = {
-    { -ENOSPC, S3_ERR_STORAGE_FULL },
-    { ERR_LIMIT, S3_ERR_SLOW_DOWN },
-    { ERR_NO_SUCH_BUCKET, S3_ERR_NOT_FOUND_BUCKET },
-    { ERR_BUCKET_EXISTS, S3_ERR_BUCKET_ALREADY_OWNED },
-    { ERR_BUCKET_NOT_EMPTY, S3_ERR_BUCKET_NOT_EMPTY },
-    { ERR_NO_SUCH_KEY, S3_ERR_NOT_FOUND_KEY },
-    { ERR_NO_SUCH_UPLOAD, S3_ERR_NOT_FOUND_UPLOAD },
-    { ERR_INVALID_PART, S3_ERR_INVALID_PART },
-    { ERR_INVALID_PART_ORDER, S3_ERR_INVALID_PART_ORDER },
-    { ERR_PART_TOO_SMALL, S3_ERR_ENTITY_TOO_SMALL },
-    { ERR_PRECONDITION, S3_ERR_PRECONDITION_FAILED },
-    { ERR_DEVICE_FAILED, S3_ERR_SERVICE_UNAVAILABLE },
-    { ERR_SHUTDOWN, S3_ERR_SERVICE_UNAVAILABLE },
+    {-ENOSPC, S3_ERR_STORAGE_FULL},
+    {ERR_LIMIT, S3_ERR_SLOW_DOWN},
+    {ERR_NO_SUCH_BUCKET, S3_ERR_NOT_FOUND_BUCKET},
+    {ERR_BUCKET_EXISTS, S3_ERR_BUCKET_ALREADY_OWNED},
+    {ERR_BUCKET_NOT_EMPTY, S3_ERR_BUCKET_NOT_EMPTY},
+    {ERR_NO_SUCH_KEY, S3_ERR_NOT_FOUND_KEY},
+    {ERR_NO_SUCH_UPLOAD, S3_ERR_NOT_FOUND_UPLOAD},
+    {ERR_INVALID_PART, S3_ERR_INVALID_PART},
+    {ERR_INVALID_PART_ORDER, S3_ERR_INVALID_PART_ORDER},
+    {ERR_PART_TOO_SMALL, S3_ERR_ENTITY_TOO_SMALL},
+    {ERR_PRECONDITION, S3_ERR_PRECONDITION_FAILED},
+    {ERR_DEVICE_FAILED, S3_ERR_SERVICE_UNAVAILABLE},
+    {ERR_SHUTDOWN, S3_ERR_SERVICE_UNAVAILABLE},
 };
 
 enum s3_error s3_error_of(int status)
@@ -164,6 +164,6 @@ void s3_dispatch(struct exchange *x)
         http_respond_error(x, error);
         return;
     }
-    void (*handler)(struct exchange *x) = s3_handlers[x->target.op];
+    void (*handler)(struct exchange * x) = s3_handlers[x->target.op];
     (handler != NULL ? handler : s3_not_implemented)(x);
 }

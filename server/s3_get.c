@@ -20,14 +20,14 @@ static void s3_get_stored_headers(struct exchange *x, const struct store_attribu
         const char *header;
         const char *parameter;
     } overrides[] = {
-        { "content-type", "response-content-type" },
-        { "cache-control", "response-cache-control" },
-        { "content-disposition", "response-content-disposition" },
-        { "content-encoding", "response-content-encoding" },
-        { "content-language", "response-content-language" },
-        { "expires", "response-expires" },
+        {"content-type", "response-content-type"},
+        {"cache-control", "response-cache-control"},
+        {"content-disposition", "response-content-disposition"},
+        {"content-encoding", "response-content-encoding"},
+        {"content-language", "response-content-language"},
+        {"expires", "response-expires"},
     };
-    bool is_overridden[sizeof(overrides) / sizeof(overrides[0])] = { false };
+    bool is_overridden[sizeof(overrides) / sizeof(overrides[0])] = {false};
     bool has_type = false;
     for (size_t i = 0; i < sizeof(overrides) / sizeof(overrides[0]); i++) {
         struct text value = s3_target_param(&x->target, overrides[i].parameter);
@@ -63,7 +63,8 @@ static void s3_get_checksum_header(struct exchange *x)
 {
     struct text value;
     enum s3_checksum_kind kind = s3_checksum_attribute(store_object_attributes(x->object)->checksum, &value);
-    if (kind == S3_CHECKSUM_NONE || !text_is_nocase(http_request_header(x, "x-amz-checksum-mode"), "enabled")) {
+    if (kind == S3_CHECKSUM_NONE ||
+        !text_is_nocase(http_request_header(x, "x-amz-checksum-mode"), "enabled")) {
         return;
     }
     bool is_composite = value.len > 0 && memchr(value.at, '-', value.len) != NULL;
@@ -178,7 +179,8 @@ static void s3_get_read(struct exchange *x)
         s3_get_free_slot(x) == DOWNLOAD_SLICES) {
         return;
     }
-    int rc = store_read_begin(x->worker->port, x->object, download->offset, end - download->offset, x, &download->read);
+    int rc = store_read_begin(x->worker->port, x->object, download->offset, end - download->offset, x,
+                              &download->read);
     if (rc == -EAGAIN) {
         download->read = NULL;
         if (!list_is_linked(&x->waiter)) {
@@ -250,7 +252,8 @@ static bool s3_get_part(struct exchange *x)
     return store_object_part(x->object, number, &range->first, &range->len) == 0;
 }
 
-static bool s3_get_range(struct exchange *x, const struct http_cond *cond, const struct http_cond_object *object)
+static bool s3_get_range(struct exchange *x, const struct http_cond *cond,
+                         const struct http_cond_object *object)
 {
     uint64_t size = store_object_size(x->object);
     struct text header = http_request_header(x, "range");
@@ -258,7 +261,7 @@ static bool s3_get_range(struct exchange *x, const struct http_cond *cond, const
         return s3_get_part(x);
     }
     if (!http_cond_range_allowed(cond, object, (int64_t)(x->worker->wall_ns / NS_PER_S))) {
-        header = (struct text){ 0 };
+        header = (struct text){0};
     }
     enum http_range_result result = http_range_parse(header, size, &x->download.range);
     x->download.is_partial = result == HTTP_RANGE_PART;

@@ -124,7 +124,7 @@ static bool buckets_begin(struct exchange *x)
 
 static bool buckets_entry(struct exchange *x, const struct store_list_entry *entry)
 {
-    struct s3_xml_bucket bucket = { .name = entry_key(entry), .created_ns = (int64_t)entry->modified_ns };
+    struct s3_xml_bucket bucket = {.name = entry_key(entry), .created_ns = (int64_t)entry->modified_ns};
     return !s3_may_see_bucket(x, bucket.name) || s3_xml_buckets_entry(&x->xml_out, &bucket);
 }
 
@@ -133,7 +133,7 @@ static bool buckets_end(struct exchange *x)
     return s3_xml_buckets_end(&x->xml_out);
 }
 
-static const struct listing_kind buckets_kind = { buckets_begin, buckets_entry, buckets_end };
+static const struct listing_kind buckets_kind = {buckets_begin, buckets_entry, buckets_end};
 
 void s3_list_buckets(struct exchange *x)
 {
@@ -190,7 +190,7 @@ static bool objects_end(struct exchange *x)
     return s3_xml_list_end(&x->xml_out, &x->listing.params, &result);
 }
 
-static const struct listing_kind objects_kind = { objects_begin, objects_entry, objects_end };
+static const struct listing_kind objects_kind = {objects_begin, objects_entry, objects_end};
 
 /* False when a text is longer than the store can take; nothing that is stored can match it then. */
 static bool listing_text(struct store_name *name, struct text text)
@@ -211,7 +211,8 @@ static enum s3_error objects_options(struct exchange *x)
         return error;
     }
     const struct s3_list_params *params = &listing->params;
-    bool fits = listing_text(&options->prefix, params->prefix) && listing_text(&options->after, params->after);
+    bool fits =
+        listing_text(&options->prefix, params->prefix) && listing_text(&options->after, params->after);
     if (!fits || params->delimiter.len > sizeof(options->delimiter)) {
         return S3_ERR_INVALID_ARGUMENT;
     }
@@ -276,12 +277,12 @@ static bool uploads_end(struct exchange *x)
 {
     struct s3_xml_uploads_head head = uploads_head(x);
     const struct store_list_entry *last = last_entry(x);
-    struct text key = last == NULL ? (struct text){ 0 } : entry_key(last);
-    struct text id = last == NULL || last->is_prefix ? (struct text){ 0 } : text_of_string(last->upload_id);
+    struct text key = last == NULL ? (struct text){0} : entry_key(last);
+    struct text id = last == NULL || last->is_prefix ? (struct text){0} : text_of_string(last->upload_id);
     return s3_xml_uploads_end(&x->xml_out, &head, x->list->is_truncated && last != NULL, key, id);
 }
 
-static const struct listing_kind uploads_kind = { uploads_begin, uploads_entry, uploads_end };
+static const struct listing_kind uploads_kind = {uploads_begin, uploads_entry, uploads_end};
 
 /* A count parameter with S3's default of 1,000, cut there. */
 static bool listing_count(const struct exchange *x, const char *name, uint32_t *count)
@@ -372,10 +373,11 @@ static bool parts_entry(struct exchange *x, const struct store_list_entry *entry
 static bool parts_end(struct exchange *x)
 {
     const struct store_list_entry *last = last_entry(x);
-    return s3_xml_parts_end(&x->xml_out, x->list->is_truncated && last != NULL, last == NULL ? 0 : last->part_number);
+    return s3_xml_parts_end(&x->xml_out, x->list->is_truncated && last != NULL,
+                            last == NULL ? 0 : last->part_number);
 }
 
-static const struct listing_kind parts_kind = { parts_begin, parts_entry, parts_end };
+static const struct listing_kind parts_kind = {parts_begin, parts_entry, parts_end};
 
 void s3_list_parts(struct exchange *x)
 {

@@ -10,11 +10,15 @@
 
 #define META_VERSION 1U
 
-static const char *const meta_kept[] = { "content-type",     "cache-control",    "content-disposition",
-                                         "content-encoding", "content-language", "expires",
-                                         "x-amz-website-redirect-location" };
+static const char *const meta_kept[] = {"content-type",
+                                        "cache-control",
+                                        "content-disposition",
+                                        "content-encoding",
+                                        "content-language",
+                                        "expires",
+                                        "x-amz-website-redirect-location"};
 
-static const struct text meta_user_prefix = { .at = "x-amz-meta-", .len = 11 };
+static const struct text meta_user_prefix = {.at = "x-amz-meta-", .len = 11};
 
 static bool meta_is_kept(struct text name)
 {
@@ -56,7 +60,8 @@ static bool meta_put_encoding(struct store_attributes *attributes, struct text n
     return len == 0 || meta_put(attributes, name, text_of(stripped, len));
 }
 
-enum s3_error s3_meta_pack(struct store_attributes *attributes, const struct http_head *head, const char *buffer)
+enum s3_error s3_meta_pack(struct store_attributes *attributes, const struct http_head *head,
+                           const char *buffer)
 {
     size_t user = 0;
     attributes->meta[0] = META_VERSION;

@@ -20,7 +20,8 @@
 #define S3_META_USER_MAX 2048U /* bytes of names (without x-amz-meta-) and values, S3's limit */
 
 /* Packs what a request's head says. S3_OK or METADATA_TOO_LARGE. aws-chunked is taken out of Content-Encoding. */
-enum s3_error s3_meta_pack(struct store_attributes *attributes, const struct http_head *head, const char *buffer);
+enum s3_error s3_meta_pack(struct store_attributes *attributes, const struct http_head *head,
+                           const char *buffer);
 
 struct s3_meta_item {
     struct text name;

@@ -37,9 +37,9 @@ static void s3_put_done(struct exchange *x)
 
 static void s3_put_body_failed(struct exchange *x, enum s3_error error)
 {
-    enum metrics_abort cause = error == S3_ERR_REQUEST_TIMEOUT ? METRICS_ABORT_TIMEOUT :
-                               x->conn->is_eof                 ? METRICS_ABORT_PEER :
-                                                                 METRICS_ABORT_PROTOCOL;
+    enum metrics_abort cause = error == S3_ERR_REQUEST_TIMEOUT ? METRICS_ABORT_TIMEOUT
+                               : x->conn->is_eof               ? METRICS_ABORT_PEER
+                                                               : METRICS_ABORT_PROTOCOL;
     upload_fail(x, error, cause);
 }
 
@@ -66,7 +66,7 @@ static void s3_put_ready(struct exchange *x)
 static enum s3_error s3_put_condition(struct exchange *x)
 {
     struct http_cond cond;
-    struct text etag = { 0 };
+    struct text etag = {0};
     struct upload *upload = &x->upload;
     http_cond_from_head(&cond, &x->head, x->head_bytes, "");
     switch (http_cond_for_put(&cond, &etag)) {

@@ -109,7 +109,7 @@ static int serve_open_signals(struct serve *serve, struct err *err)
 
 static void serve_close_signals(struct serve *serve)
 {
-    int fds[] = { serve->signal_fd, serve->drain_fd, serve->ended_fd };
+    int fds[] = {serve->signal_fd, serve->drain_fd, serve->ended_fd};
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++) {
         if (fds[i] >= 0) {
             close(fds[i]);
@@ -123,14 +123,14 @@ static int serve_keys_load(struct serve *serve, uint32_t index, struct err *err)
 {
     const struct conf_listener *conf = &serve->conf->listeners[index];
     struct auth_keys *keys = NULL;
-    struct auth_keys_error problem = { 0 };
+    struct auth_keys_error problem = {0};
     if (conf->access == CONF_ACCESS_ANONYMOUS || conf->credentials[0] == '\0') {
         return 0;
     }
     int rc = auth_keys_load(&keys, conf->credentials, ++serve->keys_generation, &problem);
     if (rc < 0) {
-        return err_set(err, rc, "listener %s: credentials %s:%u: %s", conf->name, conf->credentials, problem.line,
-                       problem.message[0] != '\0' ? problem.message : err_text(rc));
+        return err_set(err, rc, "listener %s: credentials %s:%u: %s", conf->name, conf->credentials,
+                       problem.line, problem.message[0] != '\0' ? problem.message : err_text(rc));
     }
     /* Requests that are being checked may still read the old set; it is a few kilobytes and kept until exit. */
     atomic_store_explicit(&serve->shared.keys[index], keys, memory_order_release);
@@ -142,7 +142,7 @@ static int serve_keys_load(struct serve *serve, uint32_t index, struct err *err)
 static void serve_reload(struct serve *serve)
 {
     for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
-        struct err err = { { 0 } };
+        struct err err = {{0}};
         if (serve_keys_load(serve, i, &err) < 0) {
             LOG_ERR("reload_failed", "kept=previous error=%s", LOG_Q(err.text));
         }
@@ -173,8 +173,8 @@ static void serve_log_devices(struct serve *serve)
         char size[BYTES_SIZE_TEXT_MAX];
         store_device_info(serve->store, i, &info);
         LOG_INF("device", "path=%s size=%s used=%llu lba=%u dma_alignment=%u direct=%d fragments=%d note=%s",
-                LOG_Q(info.path), bytes_format_size(info.size, size), (unsigned long long)info.used, info.lba_size,
-                info.dma_alignment, info.direct, info.fragments_ok, LOG_Q(info.note));
+                LOG_Q(info.path), bytes_format_size(info.size, size), (unsigned long long)info.used,
+                info.lba_size, info.dma_alignment, info.direct, info.fragments_ok, LOG_Q(info.note));
     }
 }
 
@@ -194,8 +194,8 @@ static int serve_plan(struct serve *serve, struct err *err)
             serve->threads[worker].ops[i] = plan.ops;
         }
         metrics_plan_set(serve->metrics, i, plan.ops->path, plan.why);
-        LOG_INF("listener_plan", "name=%s protocol=%s address=%s path=%s access=%s etag=%s why=%s", conf->name,
-                conf_protocol_text(conf->protocol), conf->address.text, plan.ops->path,
+        LOG_INF("listener_plan", "name=%s protocol=%s address=%s path=%s access=%s etag=%s why=%s",
+                conf->name, conf_protocol_text(conf->protocol), conf->address.text, plan.ops->path,
                 conf_access_text(conf->access), conf_etag_text(conf->etag), LOG_Q(plan.why));
     }
     return 0;
@@ -249,8 +249,7 @@ static int serve_open(struct serve *serve, struct err *err)
         return rc;
     }
     const struct admin_hooks hooks = {
-        .ctx = serve, .ready = serve_ready, .healthy = serve_healthy, .drain = serve_drain_hook
-    };
+        .ctx = serve, .ready = serve_ready, .healthy = serve_healthy, .drain = serve_drain_hook};
     return admin_open(serve->conf, serve->metrics, &hooks, &serve->admin, err);
 }
 
@@ -273,7 +272,8 @@ static void serve_drain(struct serve *serve)
     }
     atomic_store(&serve->state, SERVE_DRAINING);
     serve->deadline_ns = clock_monotonic_ns() + serve->conf->node.drain_timeout_ns;
-    LOG_INF("draining", "timeout_s=%llu", (unsigned long long)(serve->conf->node.drain_timeout_ns / NS_PER_S));
+    LOG_INF("draining", "timeout_s=%llu",
+            (unsigned long long)(serve->conf->node.drain_timeout_ns / NS_PER_S));
     for (uint32_t i = 0; i < serve->threads_started; i++) {
         thread_drain(&serve->threads[i]);
     }
@@ -320,9 +320,9 @@ static int serve_wait_ms(const struct serve *serve)
 
 static void serve_wait(struct serve *serve)
 {
-    struct pollfd fds[] = { { .fd = serve->signal_fd, .events = POLLIN },
-                            { .fd = serve->drain_fd, .events = POLLIN },
-                            { .fd = serve->ended_fd, .events = POLLIN } };
+    struct pollfd fds[] = {{.fd = serve->signal_fd, .events = POLLIN},
+                           {.fd = serve->drain_fd, .events = POLLIN},
+                           {.fd = serve->ended_fd, .events = POLLIN}};
     while (!serve_all_ended(serve)) {
         int wait_ms = serve_wait_ms(serve);
         if (wait_ms == 0) {
@@ -373,7 +373,7 @@ static void serve_close(struct serve *serve)
 int serve_run(const struct conf *conf)
 {
     static struct serve serve; /* One node per process; the admin thread points at it. */
-    struct err err = { { 0 } };
+    struct err err = {{0}};
     memset(&serve, 0, sizeof(serve));
     serve.conf = conf;
     serve.signal_fd = -1;
@@ -387,7 +387,8 @@ int serve_run(const struct conf *conf)
         return rc;
     }
     atomic_store(&serve.state, SERVE_RUNNING);
-    LOG_INF("ready", "name=%s workers=%u listeners=%u", conf->node.name, conf->node.workers, conf->listener_count);
+    LOG_INF("ready", "name=%s workers=%u listeners=%u", conf->node.name, conf->node.workers,
+            conf->listener_count);
     serve_wait(&serve);
     serve_close(&serve);
     LOG_INF("stopped", "name=%s", conf->node.name);

@@ -17,10 +17,10 @@
 
 #define THREAD_SQ_ENTRIES 1024U
 #define THREAD_CQ_ENTRIES 8192U
-#define THREAD_FILES      256U /* devices of the store, descriptors of the receive side */
-#define THREAD_BUFFERS    16U
-#define THREAD_REAP       4096U /* completions per turn */
-#define THREAD_GAUGE_NS   (250 * NS_PER_MS)
+#define THREAD_FILES 256U /* devices of the store, descriptors of the receive side */
+#define THREAD_BUFFERS 16U
+#define THREAD_REAP 4096U /* completions per turn */
+#define THREAD_GAUGE_NS (250 * NS_PER_MS)
 
 enum thread_wake_index { THREAD_WAKE_STORE, THREAD_WAKE_HASH, THREAD_WAKE_MESSAGE };
 
@@ -244,7 +244,8 @@ static int thread_open_buckets(struct thread *thread, struct err *err)
         memcpy(request.bucket, conf->bucket, sizeof(request.bucket));
         int rc = thread_request(thread, &request);
         if (rc < 0 && rc != ERR_BUCKET_EXISTS) {
-            return err_set(err, rc, "listener %s: creating bucket %s: %s", conf->name, conf->bucket, err_text(rc));
+            return err_set(err, rc, "listener %s: creating bucket %s: %s", conf->name, conf->bucket,
+                           err_text(rc));
         }
     }
     return 0;
@@ -324,7 +325,9 @@ static void thread_loop(struct thread *thread)
         }
         thread_wakes_arm(thread);
         uint64_t deadline_ns = worker_deadline(&thread->worker);
-        uint64_t wait_ns = deadline_ns == TIME_NEVER ? TIME_NEVER : deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+        uint64_t wait_ns = deadline_ns == TIME_NEVER ? TIME_NEVER
+                           : deadline_ns > now_ns    ? deadline_ns - now_ns
+                                                     : 0;
         int rc = uring_submit_and_wait(&thread->uring, wait_ns);
         CHECK(rc == 0); /* The ring itself is broken: nothing can be promised any more. */
         if (uring_reap(&thread->uring, THREAD_REAP) == THREAD_REAP) {
@@ -357,7 +360,7 @@ static void *thread_main(void *argument)
     struct thread *thread = argument;
     char name[16];
     (void)snprintf(name, sizeof(name), "worker-%u", thread->index); /* Cut at 15 bytes is fine. */
-    (void)pthread_setname_np(pthread_self(), name);                /* Only for people who look at top. */
+    (void)pthread_setname_np(pthread_self(), name);                 /* Only for people who look at top. */
     thread_pin(thread);
     thread->status = thread_open(thread, &thread->err);
     int rc = sem_post(&thread->ready);

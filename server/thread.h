@@ -29,7 +29,7 @@ struct thread {
     int ended_fd;                                 /* eventfd, written when the loop has ended */
 
     /* out */
-    int status;     /* valid after thread_wait_ready: 0 or why it could not start */
+    int status; /* valid after thread_wait_ready: 0 or why it could not start */
     struct err err;
     _Atomic bool is_ended;
 

@@ -19,7 +19,7 @@
 #include "base/list.h"
 
 #define TIMER_TICK_NS (20U * NS_PER_MS)
-#define TIMER_SLOTS   512U
+#define TIMER_SLOTS 512U
 
 struct timer {
     struct list link; /* in a slot, or alone */

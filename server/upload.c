@@ -153,7 +153,8 @@ void upload_append(struct exchange *x, const struct slice *slice)
         slice_release(slice);
         return;
     }
-    if (upload->received > x->listener->conf->limits.object_size_max) { /* Of unknown length, or refused before. */
+    if (upload->received >
+        x->listener->conf->limits.object_size_max) { /* Of unknown length, or refused before. */
         slice_release(slice);
         metrics_add(&x->listener->cells->limits_hit[METRICS_LIMIT_OBJECT_SIZE], 1);
         upload_fail(x, S3_ERR_ENTITY_TOO_LARGE, METRICS_ABORT_PROTOCOL);
@@ -188,7 +189,8 @@ static enum s3_error upload_verify(const struct upload *upload)
     if (upload_digest_differs(upload, &upload->sha256)) {
         return S3_ERR_CONTENT_SHA256_MISMATCH;
     }
-    if (upload_digest_differs(upload, &upload->checks.md5) || upload_digest_differs(upload, &upload->checks.header)) {
+    if (upload_digest_differs(upload, &upload->checks.md5) ||
+        upload_digest_differs(upload, &upload->checks.header)) {
         return S3_ERR_BAD_DIGEST;
     }
     /* What the trailer carried was not known when the digests were chosen: only the announced kind can be compared. */
@@ -212,7 +214,8 @@ static void upload_etag(struct upload *upload)
         return;
     }
     struct rng *rng = &upload->x->worker->rng;
-    (void)snprintf(attributes->etag, sizeof(attributes->etag), "%016llx%016llx-1", (unsigned long long)rng_u64(rng),
+    (void)snprintf(attributes->etag, sizeof(attributes->etag), "%016llx%016llx-1",
+                   (unsigned long long)rng_u64(rng),
                    (unsigned long long)rng_u64(rng)); /* 34 bytes: it always fits. */
 }
 
@@ -224,8 +227,8 @@ static void upload_checksum(struct upload *upload)
         return;
     }
     (void)s3_checksum_text(kind, hash_digest(&upload->hashes, kind), 0, text); /* NUL-terminated. */
-    (void)snprintf(upload->attributes.checksum, sizeof(upload->attributes.checksum), "%s=%s", s3_checksum_name(kind),
-                   text); /* 10 + 1 + 51 bytes at most. */
+    (void)snprintf(upload->attributes.checksum, sizeof(upload->attributes.checksum), "%s=%s",
+                   s3_checksum_name(kind), text); /* 10 + 1 + 51 bytes at most. */
 }
 
 void upload_hash_event(struct hash_stream *stream)

@@ -39,15 +39,16 @@ struct upload {
     struct exchange *x;
     struct store_put *put;
     bool is_aborting;
-    bool is_reported;  /* done was called, or nobody wants to know */
+    bool is_reported; /* done was called, or nobody wants to know */
     bool wants_md5_etag;
-    struct list link;      /* worker->uploads; not linked: was told to let go of its slices since it was last fed */
+    struct list
+        link; /* worker->uploads; not linked: was told to let go of its slices since it was last fed */
     struct list throttled; /* worker->throttled; linked: the peer is paused */
     uint64_t fed_ns;
     uint64_t size;     /* bytes announced, or UINT64_MAX */
     uint64_t received; /* bytes */
     struct hash_stream hashes;
-    struct s3_checksum_request checks; /* what to compute and what to compare */
+    struct s3_checksum_request checks;  /* what to compute and what to compare */
     struct s3_checksum_expected sha256; /* of a signed payload */
     struct store_attributes attributes;
     struct store_condition condition;

@@ -12,7 +12,8 @@
 #include "server/conn.h"
 #include "server/exchange.h"
 
-_Static_assert(CONF_CONNECTION_STATE_SIZE >= sizeof(struct conn) + sizeof(struct exchange) + 4 * sizeof(struct inbox_node),
+_Static_assert(CONF_CONNECTION_STATE_SIZE >=
+                   sizeof(struct conn) + sizeof(struct exchange) + 4 * sizeof(struct inbox_node),
                "what the configuration promises per connection is enough");
 
 /* ---- open and close ------------------------------------------------------------------------------------------- */
@@ -38,8 +39,8 @@ static void worker_sizes(const struct worker *worker, struct worker_sizes *sizes
 
 static void worker_pools_close(struct worker *worker)
 {
-    struct pool *pools[] = { &worker->conns, &worker->exchanges, &worker->inbox_nodes, &worker->blocks,
-                             &worker->tables };
+    struct pool *pools[] = {&worker->conns, &worker->exchanges, &worker->inbox_nodes, &worker->blocks,
+                            &worker->tables};
     for (size_t i = 0; i < ARRAY_COUNT(pools); i++) {
         pool_close(pools[i]);
     }
@@ -60,11 +61,12 @@ static int worker_pools_open(struct worker *worker, struct err *err)
         size_t size;
         uint32_t count;
     } rows[] = {
-        { &worker->conns, sizeof(struct conn), sizes.conns },
-        { &worker->exchanges, sizeof(struct exchange) + sizes.head_size_max, sizes.conns },
-        { &worker->inbox_nodes, sizeof(struct inbox_node), (uint32_t)(nodes > UINT32_MAX ? UINT32_MAX : nodes) },
-        { &worker->blocks, WORKER_BLOCK_SIZE, WORKER_BLOCKS },
-        { &worker->tables, STORE_PART_MAX * sizeof(struct store_part_ref), WORKER_TABLES },
+        {&worker->conns, sizeof(struct conn), sizes.conns},
+        {&worker->exchanges, sizeof(struct exchange) + sizes.head_size_max, sizes.conns},
+        {&worker->inbox_nodes, sizeof(struct inbox_node),
+         (uint32_t)(nodes > UINT32_MAX ? UINT32_MAX : nodes)},
+        {&worker->blocks, WORKER_BLOCK_SIZE, WORKER_BLOCKS},
+        {&worker->tables, STORE_PART_MAX * sizeof(struct store_part_ref), WORKER_TABLES},
     };
     uint64_t bytes = 0;
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
@@ -134,8 +136,8 @@ int worker_open(struct worker *worker, const struct worker_options *options, str
     }
     struct worker_sizes sizes;
     worker_sizes(worker, &sizes);
-    struct hasher_options hasher = { .wants_thread = options->wants_hash_thread,
-                                     .jobs_max = (uint32_t)(4 * sizes.buffers + sizes.conns) };
+    struct hasher_options hasher = {.wants_thread = options->wants_hash_thread,
+                                    .jobs_max = (uint32_t)(4 * sizes.buffers + sizes.conns)};
     rc = hasher_open(&worker->hasher, &hasher, err);
     if (rc < 0) {
         worker_pools_close(worker);
@@ -160,7 +162,8 @@ void worker_close(struct worker *worker)
 
 void worker_messages_close(struct worker *worker)
 {
-    (void)mpsc_take_all(&worker->messages); /* Messages are the sender's memory: what came too late is dropped. */
+    (void)mpsc_take_all(
+        &worker->messages); /* Messages are the sender's memory: what came too late is dropped. */
     mpsc_close(&worker->messages);
 }
 
@@ -387,8 +390,8 @@ void worker_turn(struct worker *worker, uint64_t now_ns, uint64_t wall_ns)
 
 uint64_t worker_deadline(struct worker *worker)
 {
-    uint64_t deadlines[3] = { store_deadline(worker->port), timers_deadline(&worker->timers),
-                              uploads_deadline(worker) };
+    uint64_t deadlines[3] = {store_deadline(worker->port), timers_deadline(&worker->timers),
+                             uploads_deadline(worker)};
     uint64_t first = TIME_NEVER;
     for (size_t i = 0; i < ARRAY_COUNT(deadlines); i++) {
         first = deadlines[i] < first ? deadlines[i] : first;

@@ -31,14 +31,14 @@
 #include "server/timer.h"
 #include "storage/store.h"
 
-#define WORKER_RX_EVENTS    256U /* receive events of one instance per turn */
+#define WORKER_RX_EVENTS 256U /* receive events of one instance per turn */
 #define WORKER_STORE_EVENTS 256U
-#define WORKER_TIMERS       256U
-#define WORKER_PRESSURE     64U  /* puts told to let go of their slices per turn */
-#define WORKER_BLOCKS       32U  /* answers that need a block of text at once: listings, multi-deletes */
-#define WORKER_BLOCK_SIZE   65536U
-#define WORKER_TABLES       4U   /* part tables of completions at once */
-#define WORKER_PARTIAL_NS   (100 * NS_PER_MS) /* a put that was not fed for this long lets go of its slices */
+#define WORKER_TIMERS 256U
+#define WORKER_PRESSURE 64U /* puts told to let go of their slices per turn */
+#define WORKER_BLOCKS 32U   /* answers that need a block of text at once: listings, multi-deletes */
+#define WORKER_BLOCK_SIZE 65536U
+#define WORKER_TABLES 4U                    /* part tables of completions at once */
+#define WORKER_PARTIAL_NS (100 * NS_PER_MS) /* a put that was not fed for this long lets go of its slices */
 
 struct conn;
 struct exchange;
@@ -46,7 +46,7 @@ struct worker;
 
 /* What outlives workers and is shared by them, read-only apart from the atomics. */
 struct worker_shared {
-    _Atomic uint64_t raw_sequence; /* {seq} of key templates */
+    _Atomic uint64_t raw_sequence;                        /* {seq} of key templates */
     _Atomic(struct auth_keys *) keys[CONF_LISTENERS_MAX]; /* NULL: the listener has no credentials */
 };
 
@@ -60,7 +60,7 @@ struct listener {
     struct list conns;
     uint32_t conn_count;
     uint32_t upload_count;
-    bool is_broken; /* the backend failed; its connections are gone */
+    bool is_broken;  /* the backend failed; its connections are gone */
     bool is_stopped; /* accepts nothing any more */
     uint64_t copied_seen[STORE_COPY_REASONS];
     struct text domain; /* virtual-host style; absent: none */

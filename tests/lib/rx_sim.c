@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/list.h"
 
-#define SIM_CONNS   4096U
+#define SIM_CONNS 4096U
 #define SIM_BUFFERS 64U
 
 struct sim_fragment {
@@ -93,7 +93,7 @@ struct sim_peer *sim_connect(struct rx *rx, uint8_t host)
     struct sim_peer *peer = calloc(1, sizeof(*peer));
     CHECK(peer != NULL);
     peer->sim = sim;
-    peer->id = (struct rx_id){ .index = sim->count, .generation = 1 };
+    peer->id = (struct rx_id){.index = sim->count, .generation = 1};
     struct sockaddr_in *in = (struct sockaddr_in *)&peer->address;
     in->sin_family = AF_INET;
     in->sin_port = htons((uint16_t)(40000 + sim->count));
@@ -108,7 +108,7 @@ void sim_send(struct sim_peer *peer, const void *bytes, size_t len)
     struct sim_fragment *fragment = malloc(sizeof(*fragment) + len);
     CHECK(fragment != NULL);
     CHECK(len > 0);
-    *fragment = (struct sim_fragment){ .refs = 1, .len = (uint32_t)len };
+    *fragment = (struct sim_fragment){.refs = 1, .len = (uint32_t)len};
     memcpy(fragment->bytes, bytes, len);
     if (peer->last == NULL) {
         peer->first = fragment;
@@ -186,12 +186,12 @@ static int sim_open(const struct rx_options *options, struct rx **out, struct er
     CHECK(sim != NULL);
     sim->rx.magic = RX_MAGIC;
     sim->rx.ops = &rx_sim_ops;
-    sim->rx.info = (struct rx_info){ .path = "sim",
-                                     .flow = RX_FLOW_WINDOW,
-                                     .buffer_size = 4096,
-                                     .buffers_total = SIM_BUFFERS,
-                                     .conns_max = SIM_CONNS };
-    sim->rx.owner = (struct slice_owner){ .retain = sim_retain, .release = sim_release };
+    sim->rx.info = (struct rx_info){.path = "sim",
+                                    .flow = RX_FLOW_WINDOW,
+                                    .buffer_size = 4096,
+                                    .buffers_total = SIM_BUFFERS,
+                                    .conns_max = SIM_CONNS};
+    sim->rx.owner = (struct slice_owner){.retain = sim_retain, .release = sim_release};
     sim->rx.stats.buffers_free = SIM_BUFFERS;
     (void)options; /* Limits of connections are the worker's in these tests. */
     *out = &sim->rx;
@@ -226,11 +226,11 @@ static bool sim_next_data(struct sim_peer *peer, struct rx_event *event)
     peer->undelivered--;
     peer->sim->slices_out++;
     event->kind = RX_DATA;
-    event->slice = (struct slice){ .addr = fragment->bytes,
-                                   .len = fragment->len,
-                                   .buf_index = -1,
-                                   .owner = &peer->sim->rx.owner,
-                                   .token = (uintptr_t)fragment };
+    event->slice = (struct slice){.addr = fragment->bytes,
+                                  .len = fragment->len,
+                                  .buf_index = -1,
+                                  .owner = &peer->sim->rx.owner,
+                                  .token = (uintptr_t)fragment};
     return true;
 }
 
@@ -314,7 +314,8 @@ static void sim_resume(struct rx *rx, struct rx_id id)
     sim_peer(rx, id)->is_paused = false;
 }
 
-static int sim_rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count, uint64_t cookie)
+static int sim_rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count,
+                       uint64_t cookie)
 {
     struct sim_peer *peer = sim_peer(rx, id);
     if (peer->has_reset || peer->is_shut || peer->is_closing) {
@@ -330,7 +331,7 @@ static int sim_rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, 
         peer->received_len += iov[i].iov_len;
         peer->received[peer->received_len] = '\0';
     }
-    peer->sents[peer->sent_count++] = (struct sim_sent){ .cookie = cookie };
+    peer->sents[peer->sent_count++] = (struct sim_sent){.cookie = cookie};
     return 0;
 }
 

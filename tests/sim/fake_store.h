@@ -16,9 +16,9 @@
 #include "base/list.h"
 #include "storage/store.h"
 
-#define FAKE_KEYS    256U
+#define FAKE_KEYS 256U
 #define FAKE_BUCKETS 16U
-#define FAKE_READ    1000U /* bytes of one read: small, so that objects take several */
+#define FAKE_READ 1000U /* bytes of one read: small, so that objects take several */
 
 struct store_object {
     uint32_t refs;
@@ -68,13 +68,13 @@ struct store_port {
     struct list events;
     _Atomic uint64_t copied[STORE_COPY_REASONS];
     /* what the test sets */
-    uint32_t delay;       /* polls before an answer */
-    int begin_error;      /* of the next store_put_begin */
-    int finish_error;     /* of the next finish */
-    int append_error;     /* the next append makes the put fail */
-    int read_error_at;    /* number of the read that fails, 1 is the first; 0: none */
-    bool holds_slices;    /* puts keep the last slices until they are pressed */
-    bool is_hanging;      /* nothing is answered */
+    uint32_t delay;        /* polls before an answer */
+    int begin_error;       /* of the next store_put_begin */
+    int finish_error;      /* of the next finish */
+    int append_error;      /* the next append makes the put fail */
+    int read_error_at;     /* number of the read that fails, 1 is the first; 0: none */
+    bool holds_slices;     /* puts keep the last slices until they are pressed */
+    bool is_hanging;       /* nothing is answered */
     uint64_t queued_bytes; /* what store_put_queued_bytes says */
     /* what the test looks at */
     uint32_t puts_open, reads, pressures, objects_out;
@@ -217,7 +217,7 @@ static void fake_put_release(struct store_put *put)
 
 static void fake_put_event(struct store_put *put)
 {
-    fake_event_add(put->port, (struct store_event){ .kind = STORE_EVENT_PUT, .put = put });
+    fake_event_add(put->port, (struct store_event){.kind = STORE_EVENT_PUT, .put = put});
 }
 
 void store_put_append(struct store_put *put, const struct slice *slice)
@@ -408,12 +408,12 @@ static void fake_list(struct store_port *port, struct store_request *request)
     for (uint32_t i = 0; i < FAKE_KEYS; i++) {
         struct fake_entry *entry = &port->entries[i];
         if (entry->object != NULL && strcmp(entry->bucket, request->bucket) == 0) {
-            list->entries[list->count++] = (struct store_list_entry){ .key = entry->key.bytes,
-                                                                      .key_len = entry->key.len,
-                                                                      .size = entry->object->size,
-                                                                      .etag = entry->object->attributes.etag,
-                                                                      .checksum = "",
-                                                                      .upload_id = "" };
+            list->entries[list->count++] = (struct store_list_entry){.key = entry->key.bytes,
+                                                                     .key_len = entry->key.len,
+                                                                     .size = entry->object->size,
+                                                                     .etag = entry->object->attributes.etag,
+                                                                     .checksum = "",
+                                                                     .upload_id = ""};
         }
     }
     qsort(list->entries, list->count, sizeof(list->entries[0]), fake_key_compare);
@@ -446,9 +446,9 @@ static int fake_object_request(struct store_port *port, struct store_request *re
 void store_submit(struct store_port *port, struct store_request *request)
 {
     request->port = port;
-    request->status =
-        request->kind <= STORE_BUCKET_LIST ? fake_bucket_request(port, request) : fake_object_request(port, request);
-    fake_event_add(port, (struct store_event){ .kind = STORE_EVENT_REQUEST, .request = request });
+    request->status = request->kind <= STORE_BUCKET_LIST ? fake_bucket_request(port, request)
+                                                         : fake_object_request(port, request);
+    fake_event_add(port, (struct store_event){.kind = STORE_EVENT_REQUEST, .request = request});
 }
 
 void store_list_free(struct store_list *list)
@@ -501,19 +501,19 @@ void store_object_release(struct store_port *port, struct store_object *object)
     fake_object_unref(object);
 }
 
-int store_read_begin(struct store_port *port, struct store_object *object, uint64_t offset, uint64_t len, void *user,
-                     struct store_read **out)
+int store_read_begin(struct store_port *port, struct store_object *object, uint64_t offset, uint64_t len,
+                     void *user, struct store_read **out)
 {
     struct store_read *read = calloc(1, sizeof(*read));
     port->reads++;
     CHECK(offset + len <= object->size);
-    *read = (struct store_read){ .port = port,
-                                 .object = object,
-                                 .offset = offset,
-                                 .len = len < FAKE_READ ? len : FAKE_READ,
-                                 .user = user,
-                                 .error = (int)port->reads == port->read_error_at ? ERR_CORRUPT : 0 };
-    fake_event_add(port, (struct store_event){ .kind = STORE_EVENT_READ, .read = read });
+    *read = (struct store_read){.port = port,
+                                .object = object,
+                                .offset = offset,
+                                .len = len < FAKE_READ ? len : FAKE_READ,
+                                .user = user,
+                                .error = (int)port->reads == port->read_error_at ? ERR_CORRUPT : 0};
+    fake_event_add(port, (struct store_event){.kind = STORE_EVENT_READ, .read = read});
     *out = read;
     return 0;
 }
@@ -521,7 +521,8 @@ int store_read_begin(struct store_port *port, struct store_object *object, uint6
 int store_read_take(struct store_read *read, struct slice *out)
 {
     int error = read->error;
-    *out = (struct slice){ .addr = read->object->bytes + read->offset, .len = (uint32_t)read->len, .buf_index = -1 };
+    *out = (struct slice){
+        .addr = read->object->bytes + read->offset, .len = (uint32_t)read->len, .buf_index = -1};
     free(read);
     return error;
 }

@@ -150,7 +150,8 @@ Test(http, expect_with_the_body_at_once_needs_no_100)
 Test(http, an_error_before_100_is_final_and_closes_with_a_linger)
 {
     struct sim_peer *peer = world_connect(&world);
-    sim_send_text(peer, "PUT /none/key HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
+    sim_send_text(peer,
+                  "PUT /none/key HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
     world_turn(&world, 20);
     cr_assert(begins(peer, "HTTP/1.1 404 Not Found\r\n"), "%s", sim_received(peer, NULL));
     cr_assert(got(peer, "Connection: close\r\n"));
@@ -195,7 +196,8 @@ Test(http, a_truncated_body_is_incomplete_and_stores_nothing)
 Test(http, broken_chunk_framing_stores_nothing)
 {
     struct sim_peer *peer = world_connect(&world);
-    sim_send_text(peer, "PUT /bkt/key HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz\r\n");
+    sim_send_text(
+        peer, "PUT /bkt/key HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz\r\n");
     world_turn(&world, 20);
     cr_assert(got(peer, "<Code>IncompleteBody</Code>"), "%s", sim_received(peer, NULL));
     cr_assert_null(world_object(&world, "key"));
@@ -222,8 +224,9 @@ Test(http, a_right_content_md5_becomes_the_etag)
 Test(http, a_wrong_payload_sha256_is_refused)
 {
     struct sim_peer *peer = world_connect(&world);
-    sim_send_text(peer, PUT_HEAD("5") "x-amz-content-sha256: "
-                                      "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9825\r\n\r\nhello");
+    sim_send_text(
+        peer, PUT_HEAD("5") "x-amz-content-sha256: "
+                            "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9825\r\n\r\nhello");
     world_turn(&world, 20);
     cr_assert(got(peer, "<Code>XAmzContentSHA256Mismatch</Code>"), "%s", sim_received(peer, NULL));
     cr_assert_null(world_object(&world, "key"));
@@ -232,8 +235,9 @@ Test(http, a_wrong_payload_sha256_is_refused)
 Test(http, a_right_payload_sha256_is_stored)
 {
     struct sim_peer *peer = world_connect(&world);
-    sim_send_text(peer, PUT_HEAD("5") "x-amz-content-sha256: "
-                                      "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824\r\n\r\nhello");
+    sim_send_text(
+        peer, PUT_HEAD("5") "x-amz-content-sha256: "
+                            "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824\r\n\r\nhello");
     world_turn(&world, 20);
     cr_assert(begins(peer, "HTTP/1.1 200 "), "%s", sim_received(peer, NULL));
 }
@@ -370,13 +374,13 @@ Test(http, conditions_ranges_and_heads)
         const char *headers;
         const char *answer;
     } rows[] = {
-        { "If-None-Match: *\r\n", "HTTP/1.1 304 " },
-        { "If-Match: \"other\"\r\n", "HTTP/1.1 412 " },
-        { "Range: bytes=9-\r\n", "HTTP/1.1 416 " },
-        { "Range: bytes=-2\r\n", "HTTP/1.1 206 " },
-        { "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n", "HTTP/1.1 304 " },
-        { "If-Modified-Since: Sat, 01 Jan 2000 00:00:00 GMT\r\n", "HTTP/1.1 200 " },
-        { "", "HTTP/1.1 200 " },
+        {"If-None-Match: *\r\n", "HTTP/1.1 304 "},
+        {"If-Match: \"other\"\r\n", "HTTP/1.1 412 "},
+        {"Range: bytes=9-\r\n", "HTTP/1.1 416 "},
+        {"Range: bytes=-2\r\n", "HTTP/1.1 206 "},
+        {"If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT\r\n", "HTTP/1.1 304 "},
+        {"If-Modified-Since: Sat, 01 Jan 2000 00:00:00 GMT\r\n", "HTTP/1.1 200 "},
+        {"", "HTTP/1.1 200 "},
     };
     struct sim_peer *put = world_connect(&world);
     sim_send_text(put, put_hello);
@@ -385,8 +389,8 @@ Test(http, conditions_ranges_and_heads)
         for (int is_head = 0; is_head < 2; is_head++) {
             struct sim_peer *peer = world_connect(&world);
             char text[512];
-            snprintf(text, sizeof(text), "%s /bkt/key HTTP/1.1\r\nHost: h\r\n%s\r\n", is_head ? "HEAD" : "GET",
-                     rows[i].headers);
+            snprintf(text, sizeof(text), "%s /bkt/key HTTP/1.1\r\nHost: h\r\n%s\r\n",
+                     is_head ? "HEAD" : "GET", rows[i].headers);
             sim_send_text(peer, text);
             world_turn(&world, 20);
             cr_assert(begins(peer, rows[i].answer), "%s -> %s", text, sim_received(peer, NULL));
@@ -419,7 +423,8 @@ Test(http, a_list_longer_than_a_block_is_sent_in_chunks)
         int len = snprintf(key, sizeof(key), "%03d", i);
         key[len] = 'y';
         char text[1024];
-        snprintf(text, sizeof(text), "PUT /bkt/%.*s HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", 399, key);
+        snprintf(text, sizeof(text), "PUT /bkt/%.*s HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", 399,
+                 key);
         sim_send_text(peer, text);
         world_turn(&world, 20);
         cr_assert(begins(peer, "HTTP/1.1 200 "), "%s", sim_received(peer, NULL));
@@ -590,7 +595,7 @@ Test(http, a_head_that_is_too_large_is_refused)
 
 Test(http, a_drain_closes_idle_connections_and_finishes_uploads)
 {
-    static struct worker_message drain = { .kind = WORKER_MESSAGE_DRAIN };
+    static struct worker_message drain = {.kind = WORKER_MESSAGE_DRAIN};
     struct sim_peer *idle = world_connect(&world);
     struct sim_peer *busy = world_connect(&world);
     sim_send_text(busy, PUT_HEAD("10") "\r\nhello");
@@ -626,8 +631,9 @@ Test(http, raw_bytes_until_fin_are_one_object)
 
 Test(http, raw_streams_split_at_every_byte_store_the_same)
 {
-    static const char *const streams[] = { "PENSTOCK/1 key=k size=5\nhello", "PENSTOCK/1 key=k\nhello", "PENSTOCK/2 x" };
-    static const char *const stored[] = { "hello", "hello", "PENSTOCK/2 x" };
+    static const char *const streams[] = {"PENSTOCK/1 key=k size=5\nhello", "PENSTOCK/1 key=k\nhello",
+                                          "PENSTOCK/2 x"};
+    static const char *const stored[] = {"hello", "hello", "PENSTOCK/2 x"};
     uint32_t plain = 0;
     for (size_t i = 0; i < 3; i++) {
         size_t len = strlen(streams[i]);
@@ -641,8 +647,9 @@ Test(http, raw_streams_split_at_every_byte_store_the_same)
             char key[32];
             snprintf(key, sizeof(key), i == 2 ? "pipe-%06u" : "k", (unsigned)(i == 2 ? plain : 0));
             plain++;
-            cr_assert(world_has(&world, key, stored[i]), "stream %zu cut %zu: %s", i, cut, sim_received(peer, NULL));
-            struct store_name name = { .len = (uint16_t)strlen(key) };
+            cr_assert(world_has(&world, key, stored[i]), "stream %zu cut %zu: %s", i, cut,
+                      sim_received(peer, NULL));
+            struct store_name name = {.len = (uint16_t)strlen(key)};
             memcpy(name.bytes, key, name.len);
             struct fake_entry *entry = fake_find(world.port, "bkt", &name);
             fake_object_unref(entry->object);
@@ -657,12 +664,12 @@ Test(http, raw_streams_that_break_their_promise_store_nothing)
         const char *stream;
         const char *answer;
     } rows[] = {
-        { "PENSTOCK/1 key=k size=6\nhello", "error=IncompleteBody" },
-        { "PENSTOCK/1 key=k size=4\nhello", "error=IncompleteBody" },
-        { "PENSTOCK/1 key=k crc32c=00000000\nhello", "error=BadDigest" },
-        { "PENSTOCK/1 key=\nhello", "error=InvalidRequest" },
-        { "PENSTOCK/1 size=x\nhello", "error=InvalidRequest" },
-        { "PENSTOCK/1 color=red\nhello", "error=InvalidRequest" },
+        {"PENSTOCK/1 key=k size=6\nhello", "error=IncompleteBody"},
+        {"PENSTOCK/1 key=k size=4\nhello", "error=IncompleteBody"},
+        {"PENSTOCK/1 key=k crc32c=00000000\nhello", "error=BadDigest"},
+        {"PENSTOCK/1 key=\nhello", "error=InvalidRequest"},
+        {"PENSTOCK/1 size=x\nhello", "error=InvalidRequest"},
+        {"PENSTOCK/1 color=red\nhello", "error=InvalidRequest"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct sim_peer *peer = world_connect_raw(&world);

@@ -19,7 +19,7 @@
 #include "server/worker.h"
 
 #define WORLD_START_NS (1000 * NS_PER_S)
-#define WORLD_WALL_NS  (1764500000ULL * NS_PER_S)
+#define WORLD_WALL_NS (1764500000ULL * NS_PER_S)
 
 struct world {
     struct conf *conf;
@@ -29,7 +29,7 @@ struct world {
     struct store_port *port;
     struct rx *rx[2];
     struct worker worker;
-    struct uring uring;  /* never opened: rx_open wants a pointer */
+    struct uring uring; /* never opened: rx_open wants a pointer */
     struct arena arena;
     uint64_t now_ns;
 };
@@ -38,7 +38,8 @@ static const char world_conf[] =
     "node: { name: sim, data_dir: ./run/sim, workers: 1 }\n"
     "store:\n  devices: [ { path: ./run/sim.img, size: 1GiB } ]\n"
     "listeners:\n"
-    "  - name: bulk\n    protocol: s3\n    address: '127.0.0.1:9000'\n    access: anonymous\n    limits: { %s }\n"
+    "  - name: bulk\n    protocol: s3\n    address: '127.0.0.1:9000'\n    access: anonymous\n    limits: { "
+    "%s }\n"
     "  - name: pipe\n    protocol: raw\n    address: '127.0.0.1:9001'\n    bucket: bkt\n"
     "    key_template: '{listener}-{seq}'\n    limits: { %s }\n";
 
@@ -55,7 +56,7 @@ static void world_open_with(struct world *world, const char *limits)
 {
     static char text[4096];
     char all[1024];
-    struct err err = { { 0 } };
+    struct err err = {{0}};
     memset(world, 0, sizeof(*world));
     snprintf(all, sizeof(all), "connections_max: 64%s%s", limits[0] != '\0' ? ", " : "", limits);
     snprintf(text, sizeof(text), world_conf, all, all);
@@ -63,14 +64,15 @@ static void world_open_with(struct world *world, const char *limits)
     cr_assert_eq(rc, 0, "%s", err.text);
     world->port = fake_port();
     world->cells = world_cells(sizeof(*world->cells));
-    struct worker_options options = { .conf = world->conf,
-                                      .shared = &world->shared,
-                                      .port = world->port,
-                                      .cells = world->cells,
-                                      .now_ns = WORLD_START_NS,
-                                      .random_seed = 1 };
+    struct worker_options options = {.conf = world->conf,
+                                     .shared = &world->shared,
+                                     .port = world->port,
+                                     .cells = world->cells,
+                                     .now_ns = WORLD_START_NS,
+                                     .random_seed = 1};
     for (int i = 0; i < 2; i++) {
-        struct rx_options rx = { .name = "sim", .uring = &world->uring, .arena = &world->arena, .conns_max = 4096 };
+        struct rx_options rx = {
+            .name = "sim", .uring = &world->uring, .arena = &world->arena, .conns_max = 4096};
         cr_assert_eq(rx_open(&rx_sim_ops, &rx, &world->rx[i], &err), 0);
         world->listener_cells[i] = world_cells(sizeof(struct metrics_listener));
         options.rx[i] = world->rx[i];
@@ -140,7 +142,7 @@ static struct sim_peer *world_connect_raw(struct world *world)
 /* The stored payload of bkt/key, or NULL. */
 static const struct store_object *world_object(struct world *world, const char *key)
 {
-    struct store_name name = { .len = (uint16_t)strlen(key) };
+    struct store_name name = {.len = (uint16_t)strlen(key)};
     memcpy(name.bytes, key, name.len);
     struct fake_entry *entry = fake_find(world->port, "bkt", &name);
     return entry == NULL ? NULL : entry->object;
@@ -149,7 +151,8 @@ static const struct store_object *world_object(struct world *world, const char *
 static bool world_has(struct world *world, const char *key, const char *payload)
 {
     const struct store_object *object = world_object(world, key);
-    return object != NULL && object->size == strlen(payload) && memcmp(object->bytes, payload, object->size) == 0;
+    return object != NULL && object->size == strlen(payload) &&
+           memcmp(object->bytes, payload, object->size) == 0;
 }
 
 /* Does the peer's answer begin with / contain this? */
