@@ -7,7 +7,7 @@
 //	key AKIDEXAMPLE wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY
 //	  allow read,list   captures/2024-
 //	  allow write       captures/
-//	key backup-writer another-secret-of-16-or-more
+//	key backup-writer another-secret-of-8-or-more
 //	  allow all         *
 //
 // `key ID SECRET` begins a key; the `allow` lines below it are its whole policy (none: it may do nothing). A rule names
@@ -60,12 +60,13 @@ const struct auth_key *auth_keys_find(const struct auth_keys *keys, struct text 
 struct text auth_key_id(const struct auth_key *key);
 struct text auth_key_secret(const struct auth_key *key);
 
-// May this key do it? key_or_prefix is the object key; for LIST the prefix asked for (a key that may list only
-// "b/2024-" may list with prefix "2024-05" but not with "" ); absent for operations on the bucket itself, which need a
-// rule that covers the whole bucket. ListBuckets passes an absent bucket and is allowed for any key with a LIST right;
-// filter its result with auth_key_may_see_bucket().
+// May this key do it? name is the object key; for listings the prefix asked for, never absent (a key that may list only
+// "b/2024-" may list with prefix "2024-05" but not with ""); absent for operations on the bucket itself. Those need a rule
+// for the whole bucket, except for LIST (HeadBucket, GetBucketLocation and the like), which any LIST rule inside the bucket
+// allows, because clients probe before they do anything. ListBuckets passes an absent bucket and is allowed for any key
+// with a LIST right; filter its result with auth_key_may_see_bucket().
 bool auth_key_may(const struct auth_key *key, enum s3_permission permission, struct text bucket,
-                  struct text key_or_prefix);
+                  struct text name);
 bool auth_key_may_see_bucket(const struct auth_key *key, struct text bucket);
 
 #endif
