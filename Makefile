@@ -105,15 +105,20 @@ LANE     = tests/lib/lane
 export PENSTOCK := $(abspath $(O)/penstock)
 
 progs_of  = $(patsubst %.c,$(O)/%,$(wildcard tests/$(1)/test_*.c))
-# What is not test_*.c in a lane's folder, and all of tests/lib, is linked into each of its programs.
+# What is not test_*.c in a lane's folder, and all of tests/lib, is offered to each of its programs as an archive, so that a
+# program takes only the helpers it calls and may have its own stand-in for what another helper pulls in.
 helpers_of = $(patsubst %.c,$(O)/%.o,$(filter-out tests/$(1)/test_%,$(wildcard tests/$(1)/*.c)) $(wildcard tests/lib/*.c))
 TEST_PROGS := $(foreach l,$(LANES_C),$(call progs_of,$(l)))
 CRITERION  ?= -lcriterion
 
 define c_lane
-$(call progs_of,$(1)): %: %.o $(call helpers_of,$(1)) $(LIBS) | $(D)/stamp-test
+$(O)/tests/$(1)/helpers.a: $(call helpers_of,$(1))
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	$$(Q)$(AR) rcsD $$@ $$(filter %.o,$$^)
+$(call progs_of,$(1)): %: %.o $(O)/tests/$(1)/helpers.a $(LIBS) | $(D)/stamp-test
 	$$(call say,LINK,$$@)
-	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $$(LINK) $$(CRITERION) $$(LDLIBS_ALL)
+	$$(Q)$$(CC) $$(LDFLAGS_ALL) -o $$@ $$(filter %.o,$$^) $$(filter %/helpers.a,$$^) $$(LINK) $$(CRITERION) $$(LDLIBS_ALL)
 .PHONY: test-$(1)
 test-$(1): build $(call progs_of,$(1))
 	@$(LANE) $(1) --jobs $(JOBS) --results $(RESULTS) $(call progs_of,$(1))
