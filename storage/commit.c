@@ -23,7 +23,8 @@
 
 #define BATCH_MAX 256U
 #define PART_SIZE_MIN_DEFAULT (5 * MIB)
-#define EXPIRY_INTERVAL_NS (10 * NS_PER_S) /* how often abandoned uploads are looked for when none was found */
+#define EXPIRY_INTERVAL_NS                                                                                   \
+    (10 * NS_PER_S) /* how often abandoned uploads are looked for when none was found */
 
 struct device {
     bool exists;
@@ -38,7 +39,7 @@ struct device {
 
 /* One item of a batch. */
 struct work {
-    struct commit_put *put;        /* or */
+    struct commit_put *put; /* or */
     struct store_request *request;
     int status;
 };
@@ -48,12 +49,12 @@ struct commit {
     const struct commit_ops *ops;
     void *ctx;
     struct index *index;
-    struct mpsc puts;     /* its eventfd wakes for both queues */
+    struct mpsc puts; /* its eventfd wakes for both queues */
     struct mpsc requests;
-    struct list waiting;  /* commit_put.link, by arrival */
-    struct list ready;    /* commit_put.link */
+    struct list waiting;                             /* commit_put.link, by arrival */
+    struct list ready;                               /* commit_put.link */
     struct mpsc_node *requests_head, *requests_tail; /* taken from the queue, in order */
-    uint32_t ready_count; /* puts and requests */
+    uint32_t ready_count;                            /* puts and requests */
     uint64_t ready_since_ns;
     uint64_t arrivals;
     uint64_t expiry_due_ns;
@@ -85,7 +86,8 @@ int commit_open(const struct commit_options *options, struct commit **out)
         goto close_puts;
     }
     commit->options = *options;
-    commit->options.part_size_min = options->part_size_min != 0 ? options->part_size_min : PART_SIZE_MIN_DEFAULT;
+    commit->options.part_size_min =
+        options->part_size_min != 0 ? options->part_size_min : PART_SIZE_MIN_DEFAULT;
     commit->ops = options->ops;
     commit->ctx = options->ops_ctx;
     commit->index = options->index;
@@ -153,7 +155,7 @@ bool commit_request_is_change(enum store_request_kind kind)
     case STORE_PART_LIST:
         return false;
     }
-    CHECK(false && "request kind");
+    check_fail(__FILE__, __LINE__, "a known request kind");
 }
 
 uint64_t commit_owner_new(struct commit *commit)
@@ -173,8 +175,9 @@ bool commit_is_idle(const struct commit *commit)
             return false;
         }
     }
-    return list_is_empty(&commit->waiting) && list_is_empty(&commit->ready) && commit->requests_head == NULL &&
-           atomic_load(&commit->puts.head) == NULL && atomic_load(&commit->requests.head) == NULL;
+    return list_is_empty(&commit->waiting) && list_is_empty(&commit->ready) &&
+           commit->requests_head == NULL && atomic_load(&commit->puts.head) == NULL &&
+           atomic_load(&commit->requests.head) == NULL;
 }
 
 int commit_health(const struct commit *commit)
@@ -244,7 +247,8 @@ static void arrive(struct commit *commit, struct commit_put *put, uint64_t now_n
     put->status = 0;
     list_init(&put->link);
     if (put->kind != COMMIT_PUT_FINISH || put->device_mask == 0) {
-        CHECK(put->kind != COMMIT_PUT_FINISH || put->size == 0); /* payload without a device would never be flushed */
+        CHECK(put->kind != COMMIT_PUT_FINISH ||
+              put->size == 0); /* payload without a device would never be flushed */
         make_ready(commit, put, now_ns);
         return;
     }
@@ -319,7 +323,8 @@ static void start_flushes(struct commit *commit, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < STORE_DEVICES_MAX; i++) {
         struct device *device = &commit->devices[i];
-        if (device->exists && !device->is_flushing && !device->has_failed && device->wanted > device->covered) {
+        if (device->exists && !device->is_flushing && !device->has_failed &&
+            device->wanted > device->covered) {
             start_flush(commit, i, now_ns);
         }
     }
@@ -362,7 +367,8 @@ static uint64_t watch_flushes(struct commit *commit, uint64_t now_ns)
         uint64_t due = device->flush_began_ns + commit->options.flush_deadline_ns;
         if (due <= now_ns) {
             device->is_suspect = true;
-            commit->ops->device_state(commit->ctx, i, STORE_DEVICE_SUSPECT, "flush has not answered within its deadline");
+            commit->ops->device_state(commit->ctx, i, STORE_DEVICE_SUSPECT,
+                                      "flush has not answered within its deadline");
         } else if (due < next) {
             next = due;
         }
@@ -375,10 +381,10 @@ static uint64_t watch_flushes(struct commit *commit, uint64_t now_ns)
 /* An error that leaves the transaction usable: the item is refused, its neighbours are not. */
 static bool is_refusal(int rc)
 {
-    return rc == -ESTALE || rc == -ENOENT || rc == ERR_NO_SUCH_BUCKET ||
-           rc == ERR_BUCKET_EXISTS || rc == ERR_BUCKET_NOT_EMPTY || rc == ERR_NO_SUCH_KEY ||
-           rc == ERR_NO_SUCH_UPLOAD || rc == ERR_INVALID_PART || rc == ERR_INVALID_PART_ORDER ||
-           rc == ERR_PART_TOO_SMALL || rc == ERR_PRECONDITION;
+    return rc == -ESTALE || rc == -ENOENT || rc == ERR_NO_SUCH_BUCKET || rc == ERR_BUCKET_EXISTS ||
+           rc == ERR_BUCKET_NOT_EMPTY || rc == ERR_NO_SUCH_KEY || rc == ERR_NO_SUCH_UPLOAD ||
+           rc == ERR_INVALID_PART || rc == ERR_INVALID_PART_ORDER || rc == ERR_PART_TOO_SMALL ||
+           rc == ERR_PRECONDITION;
 }
 
 static int free_extents(struct commit *commit, const struct commit_put *put)
@@ -436,7 +442,7 @@ static int apply_put(struct commit *commit, struct work *work, uint64_t realtime
         }
         return rc;
     }
-    CHECK(false && "put kind");
+    check_fail(__FILE__, __LINE__, "a known put kind");
 }
 
 static struct index_put request_put(const struct store_request *request, uint64_t realtime_ns)
@@ -458,7 +464,8 @@ static int apply_copy(struct commit *commit, struct store_request *request, uint
         put.attributes = &request->source->attributes;
     }
     if (request->kind == STORE_OBJECT_COPY) {
-        return index_object_copy(commit->index, &put, request->source, 0, request->source->size, &commit->visible);
+        return index_object_copy(commit->index, &put, request->source, 0, request->source->size,
+                                 &commit->visible);
     }
     return index_part_copy(commit->index, request->upload_id, request->part_number, &put, request->source,
                            request->source_offset, request->source_len, &commit->visible);
@@ -467,11 +474,11 @@ static int apply_copy(struct commit *commit, struct store_request *request, uint
 static int apply_upload_create(struct commit *commit, struct store_request *request, uint64_t realtime_ns)
 {
     /* Time first: uploads of one key are listed in the order of their creation. */
-    snprintf(request->upload_id, sizeof(request->upload_id), "%016llx%016llx", (unsigned long long)realtime_ns,
-             (unsigned long long)rng_u64(&commit->rng));
+    snprintf(request->upload_id, sizeof(request->upload_id), "%016llx%016llx",
+             (unsigned long long)realtime_ns, (unsigned long long)rng_u64(&commit->rng));
     request->created_ns = realtime_ns;
-    return index_upload_create(commit->index, request->bucket, &request->key, request->attributes, request->upload_id,
-                               realtime_ns);
+    return index_upload_create(commit->index, request->bucket, &request->key, request->attributes,
+                               request->upload_id, realtime_ns);
 }
 
 static int apply_request(struct commit *commit, struct store_request *request, uint64_t realtime_ns)
@@ -483,7 +490,8 @@ static int apply_request(struct commit *commit, struct store_request *request, u
     case STORE_BUCKET_DELETE:
         return index_bucket_delete(index, request->bucket);
     case STORE_OBJECT_DELETE:
-        return index_object_delete(index, request->bucket, &request->key, &request->existed, &commit->visible);
+        return index_object_delete(index, request->bucket, &request->key, &request->existed,
+                                   &commit->visible);
     case STORE_OBJECT_COPY:
     case STORE_PART_COPY:
         return apply_copy(commit, request, realtime_ns);
@@ -496,11 +504,12 @@ static int apply_request(struct commit *commit, struct store_request *request, u
                                      commit->options.part_size_min, &commit->visible);
     }
     case STORE_UPLOAD_ABORT:
-        return index_upload_abort(index, request->bucket, &request->key, request->upload_id, &commit->visible);
+        return index_upload_abort(index, request->bucket, &request->key, request->upload_id,
+                                  &commit->visible);
     default:
         break;
     }
-    CHECK(false && "not a change");
+    check_fail(__FILE__, __LINE__, "a request that changes something");
 }
 
 /* ---- transactions ------------------------------------------------------------------------------------------------------- */
@@ -509,8 +518,10 @@ static int apply_request(struct commit *commit, struct store_request *request, u
 static bool is_freeing(const struct work *work)
 {
     if (work->put != NULL) {
-        return work->put->kind == COMMIT_PUT_ABORT || (work->put->kind == COMMIT_PUT_FINISH && work->put->status != 0);
+        return work->put->kind == COMMIT_PUT_ABORT ||
+               (work->put->kind == COMMIT_PUT_FINISH && work->put->status != 0);
     }
+    CHECK(work->request != NULL);
     return work->request->kind == STORE_OBJECT_DELETE || work->request->kind == STORE_UPLOAD_ABORT ||
            work->request->kind == STORE_BUCKET_DELETE;
 }
@@ -527,7 +538,8 @@ static void collect(struct commit *commit)
     uint32_t puts_max = commit->requests_head != NULL ? BATCH_MAX / 2 : BATCH_MAX;
     while (commit->batch_count < puts_max && !list_is_empty(&commit->ready)) {
         struct list *node = list_take_first(&commit->ready);
-        commit->batch[commit->batch_count++] = (struct work){ .put = CONTAINER_OF(node, struct commit_put, link) };
+        commit->batch[commit->batch_count++] =
+            (struct work){.put = CONTAINER_OF(node, struct commit_put, link)};
     }
     bool is_closed = false;
     while (commit->batch_count < BATCH_MAX && commit->requests_head != NULL && !is_closed) {
@@ -535,7 +547,7 @@ static void collect(struct commit *commit)
         commit->requests_head = node->next;
         commit->requests_tail = node->next != NULL ? commit->requests_tail : NULL;
         struct store_request *request = CONTAINER_OF(node, struct store_request, node);
-        commit->batch[commit->batch_count++] = (struct work){ .request = request };
+        commit->batch[commit->batch_count++] = (struct work){.request = request};
         is_closed = makes_object(request);
     }
     commit->ready_count -= commit->batch_count;
@@ -585,7 +597,8 @@ static void load_object(struct commit *commit, struct store_request *request)
 {
     uint64_t epoch = commit->ops->pin(commit->ctx);
     request->object = NULL;
-    int rc = index_view_object(index_own_view(commit->index), request->bucket, &request->key, &request->object);
+    int rc =
+        index_view_object(index_own_view(commit->index), request->bucket, &request->key, &request->object);
     if (rc != 0) {
         commit->ops->unpin(commit->ctx, epoch);
         request->object = NULL;
@@ -640,7 +653,8 @@ static void undo_alone(struct commit *commit, struct work *work)
     }
     if (rc != 0) {
         index_freed_clear(&commit->unseen);
-        LOG_WRN("pending_extents_kept", "owner=%llu why=%s", (unsigned long long)put->owner, LOG_Q(err_text(rc)));
+        LOG_WRN("pending_extents_kept", "owner=%llu why=%s", (unsigned long long)put->owner,
+                LOG_Q(err_text(rc)));
     }
     if (free_extents(commit, put) == 0) {
         release_space(commit);
@@ -708,7 +722,8 @@ static bool expire_one(struct commit *commit, uint64_t realtime_ns)
     if (realtime_ns <= commit->options.upload_expiry_ns || index_failed(commit->index) != 0) {
         return false;
     }
-    int rc = index_upload_oldest(commit->index, realtime_ns - commit->options.upload_expiry_ns, bucket, &key, upload_id);
+    int rc = index_upload_oldest(commit->index, realtime_ns - commit->options.upload_expiry_ns, bucket, &key,
+                                 upload_id);
     rc = rc != 0 ? rc : index_begin(commit->index, true);
     if (rc != 0) {
         return false;
@@ -748,7 +763,8 @@ uint64_t commit_step(struct commit *commit, uint64_t now_ns, uint64_t realtime_n
             run_batch(commit, now_ns, realtime_ns);
             commit->ready_since_ns = now_ns;
             if (index_failed(commit->index) == 0) {
-                index_checkpoint_if_due(commit->index); /* a failure is remembered by the index and met at the next begin */
+                index_checkpoint_if_due(
+                    commit->index); /* a failure is remembered by the index and met at the next begin */
             }
         } else {
             next = earlier(next, window_end);

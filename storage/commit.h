@@ -48,21 +48,22 @@ enum commit_put_kind {
 struct commit_put {
     struct mpsc_node node; /* must be first */
     enum commit_put_kind kind;
-    int status;            /* out: 0, or -errno / project code */
+    int status; /* out: 0, or -errno / project code */
 
-    const char *bucket;              /* FINISH */
-    const struct store_name *key;    /* FINISH */
-    const char *upload_id;           /* FINISH of a part; NULL or "" for an object */
+    const char *bucket;           /* FINISH */
+    const struct store_name *key; /* FINISH */
+    const char *upload_id;        /* FINISH of a part; NULL or "" for an object */
     uint32_t part_number;
-    uint64_t owner;                  /* from commit_owner_new when anything is recorded as pending, else 0 */
-    const struct object_extent *extents; /* in payload order, after those recorded before; not recorded so far */
+    uint64_t owner; /* from commit_owner_new when anything is recorded as pending, else 0 */
+    const struct object_extent
+        *extents; /* in payload order, after those recorded before; not recorded so far */
     uint32_t extent_count;
-    uint64_t device_mask;            /* FINISH: bit n: device n holds payload of this put, pending extents included */
-    uint64_t size;                   /* FINISH: payload bytes in all */
-    uint32_t crc32c;                 /* FINISH: of the whole payload */
+    uint64_t device_mask; /* FINISH: bit n: device n holds payload of this put, pending extents included */
+    uint64_t size;        /* FINISH: payload bytes in all */
+    uint32_t crc32c;      /* FINISH: of the whole payload */
     const struct store_attributes *attributes;
     const struct store_condition *condition; /* may be NULL */
-    uint64_t modified_ns;            /* out of FINISH: the stored time */
+    uint64_t modified_ns;                    /* out of FINISH: the stored time */
 
     /* the committer's own */
     struct list link;
@@ -86,16 +87,18 @@ struct commit_ops {
 };
 
 struct commit_options {
-    struct index *index;         /* stays the caller's; used by the committer's thread only */
+    struct index *index; /* stays the caller's; used by the committer's thread only */
     const struct commit_ops *ops;
     void *ops_ctx;
-    uint64_t device_mask;        /* bit n: device n exists and takes writes */
+    uint64_t device_mask; /* bit n: device n exists and takes writes */
     uint64_t flush_deadline_ns;
-    uint64_t commit_window_ns;   /* how long a batch may gather after its first item is ready; 0: takes what is there */
-    uint64_t upload_expiry_ns;   /* 0: never */
-    uint64_t part_size_min;      /* bytes: for all parts but the last; 0: S3's 5 MiB */
-    uint64_t id_seed;            /* upload ids: from the system's generator in production, a seed in simulations */
-    bool skip_flush;             /* negative control of the crash tests: claims every flush worked. Never in production. */
+    uint64_t
+        commit_window_ns; /* how long a batch may gather after its first item is ready; 0: takes what is there */
+    uint64_t upload_expiry_ns; /* 0: never */
+    uint64_t part_size_min;    /* bytes: for all parts but the last; 0: S3's 5 MiB */
+    uint64_t id_seed; /* upload ids: from the system's generator in production, a seed in simulations */
+    bool
+        skip_flush; /* negative control of the crash tests: claims every flush worked. Never in production. */
 };
 
 int commit_open(const struct commit_options *options, struct commit **out);
@@ -121,7 +124,7 @@ bool commit_is_idle(const struct commit *commit);
 /* Any thread. 0, or why nothing is taken any more (index failure). */
 int commit_health(const struct commit *commit);
 struct commit_stats {
-    uint64_t transactions, items;      /* durable transactions and what they carried */
+    uint64_t transactions, items; /* durable transactions and what they carried */
     uint64_t index_errors;
     const struct store_histogram *latency; /* arrival to answer */
 };

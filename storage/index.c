@@ -66,7 +66,8 @@ sqlite3_stmt *index_statement(struct index_view *view, enum index_sql which)
     CHECK(which < SQL_COUNT);
     sqlite3_stmt *statement = view->statements[which];
     if (statement == NULL) {
-        int rc = sqlite3_prepare_v3(view->db, index_sql_texts[which], -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
+        int rc = sqlite3_prepare_v3(view->db, index_sql_texts[which], -1, SQLITE_PREPARE_PERSISTENT,
+                                    &statement, NULL);
         if (rc != SQLITE_OK) {
             return NULL;
         }
@@ -146,20 +147,23 @@ static int set_up_connection(struct index_view *view, const struct index_options
     uint64_t cache = options->cache_size > 0 ? options->cache_size : CACHE_DEFAULT;
     /* Numbers only, from the configuration: nothing a client sent ever becomes SQL. */
     snprintf(text, sizeof(text),
-             "PRAGMA synchronous=%s; PRAGMA cache_size=-%llu; PRAGMA temp_store=MEMORY; PRAGMA wal_autocheckpoint=0;"
+             "PRAGMA synchronous=%s; PRAGMA cache_size=-%llu; PRAGMA temp_store=MEMORY; PRAGMA "
+             "wal_autocheckpoint=0;"
              " PRAGMA query_only=%d;",
              options->skip_sync ? "OFF" : "FULL", (unsigned long long)(cache / KIB), read_only ? 1 : 0);
     int rc = sqlite3_busy_timeout(view->db, BUSY_TIMEOUT_MS);
     return rc != SQLITE_OK ? rc : sqlite3_exec(view->db, text, NULL, NULL, NULL);
 }
 
-int index_view_init(struct index_view *view, const struct index_options *options, bool read_only, struct err *err)
+int index_view_init(struct index_view *view, const struct index_options *options, bool read_only,
+                    struct err *err)
 {
     char path[4200];
     memset(view, 0, sizeof(*view));
     snprintf(path, sizeof(path), "%s/" INDEX_FILE, options->dir);
-    int rc = sqlite3_open_v2(path, &view->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
-                             options->vfs);
+    int rc =
+        sqlite3_open_v2(path, &view->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, options->vfs);
     if (rc == SQLITE_OK) {
         sqlite3_extended_result_codes(view->db, 1);
         rc = set_up_connection(view, options, read_only);
@@ -231,7 +235,7 @@ static int sync_leftover(const struct index_options *options, const char *path, 
 
 static int sync_leftovers(const struct index_options *options, struct err *err)
 {
-    static const char *const names[] = { INDEX_FILE, INDEX_FILE "-wal" };
+    static const char *const names[] = {INDEX_FILE, INDEX_FILE "-wal"};
     char path[4200];
     for (uint32_t i = 0; i < ARRAY_COUNT(names); i++) {
         snprintf(path, sizeof(path), "%s/%s", options->dir, names[i]);
@@ -244,7 +248,8 @@ static int sync_leftovers(const struct index_options *options, struct err *err)
         }
     }
     int rc = options->vfs == NULL ? sync_path(options->dir, true) : 0;
-    return rc == 0 ? 0 : err_set(err, rc, "data directory %s cannot be synced: %s", options->dir, err_text(rc));
+    return rc == 0 ? 0
+                   : err_set(err, rc, "data directory %s cannot be synced: %s", options->dir, err_text(rc));
 }
 
 static int check_identity(struct index *index, struct err *err)
@@ -261,11 +266,12 @@ static int check_identity(struct index *index, struct err *err)
                 memcmp(id, index->options.store_id, INDEX_STORE_ID_SIZE) == 0;
     sqlite3_reset(statement);
     if (format > (int64_t)INDEX_FORMAT_VERSION || format < 1) {
-        return err_set(err, ERR_VERSION, "index in %s has format %lld; this program knows up to %u", index->dir,
-                       (long long)format, INDEX_FORMAT_VERSION);
+        return err_set(err, ERR_VERSION, "index in %s has format %lld; this program knows up to %u",
+                       index->dir, (long long)format, INDEX_FORMAT_VERSION);
     }
     return same ? 0
-                : err_set(err, ERR_FOREIGN_STORE, "index in %s belongs to another store than the devices", index->dir);
+                : err_set(err, ERR_FOREIGN_STORE, "index in %s belongs to another store than the devices",
+                          index->dir);
 }
 
 static int load_numbers(struct index *index, struct err *err)
@@ -384,8 +390,9 @@ bool index_reserve_spend(struct index *index)
         return false;
     }
     index->reserve_spent = true;
-    LOG_WRN("index_reserve_spent", "bytes=%llu why=%s", (unsigned long long)index->options.reserve,
-            LOG_Q("the index's file system is full; only deletes are taken until the reserve is whole again"));
+    LOG_WRN(
+        "index_reserve_spent", "bytes=%llu why=%s", (unsigned long long)index->options.reserve,
+        LOG_Q("the index's file system is full; only deletes are taken until the reserve is whole again"));
     return true;
 }
 
@@ -403,12 +410,12 @@ static void copy_options(struct index *index, const struct index_options *option
 {
     index->options = *options;
     index->options.log_pages = options->log_pages != 0 ? options->log_pages : LOG_FRAMES_DUE;
-    CHECK(strlen(options->dir) < sizeof(index->dir));
-    strcpy(index->dir, options->dir);
+    int len = snprintf(index->dir, sizeof(index->dir), "%s", options->dir);
+    CHECK(len < (int)sizeof(index->dir));
     index->options.dir = index->dir;
     if (options->vfs != NULL) {
-        CHECK(strlen(options->vfs) < sizeof(index->vfs));
-        strcpy(index->vfs, options->vfs);
+        len = snprintf(index->vfs, sizeof(index->vfs), "%s", options->vfs);
+        CHECK(len < (int)sizeof(index->vfs));
         index->options.vfs = index->vfs;
     }
     snprintf(index->reserve_path, sizeof(index->reserve_path), "%s/index.reserve", index->dir);
@@ -469,12 +476,15 @@ void index_close(struct index *index)
  * after a power cut and undoes page 1 under the tables that were made meanwhile. */
 static int create_schema(sqlite3 *db, const struct index_options *options)
 {
-    static const char begin[] = "PRAGMA synchronous=EXTRA; PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE;"
-                                " PRAGMA journal_mode=WAL; PRAGMA application_id=1886614379; BEGIN IMMEDIATE;";
+    static const char begin[] =
+        "PRAGMA synchronous=EXTRA; PRAGMA page_size=4096; PRAGMA auto_vacuum=NONE;"
+        " PRAGMA journal_mode=WAL; PRAGMA application_id=1886614379; BEGIN IMMEDIATE;";
     sqlite3_stmt *statement = NULL;
     int rc = sqlite3_exec(db, begin, NULL, NULL, NULL);
     rc = rc != SQLITE_OK ? rc : sqlite3_exec(db, index_schema, NULL, NULL, NULL);
-    rc = rc != SQLITE_OK ? rc : sqlite3_prepare_v2(db, "INSERT INTO identity VALUES(1, ?1, ?2)", -1, &statement, NULL);
+    rc = rc != SQLITE_OK
+             ? rc
+             : sqlite3_prepare_v2(db, "INSERT INTO identity VALUES(1, ?1, ?2)", -1, &statement, NULL);
     if (rc == SQLITE_OK) {
         sqlite3_bind_int64(statement, 1, INDEX_FORMAT_VERSION);
         index_bind_bytes(statement, 2, options->store_id, INDEX_STORE_ID_SIZE);
@@ -482,13 +492,15 @@ static int create_schema(sqlite3 *db, const struct index_options *options)
         rc = rc == SQLITE_DONE ? SQLITE_OK : rc;
     }
     sqlite3_finalize(statement);
-    rc = rc != SQLITE_OK ? rc : sqlite3_exec(db, "COMMIT; PRAGMA wal_checkpoint(TRUNCATE);", NULL, NULL, NULL);
+    rc =
+        rc != SQLITE_OK ? rc : sqlite3_exec(db, "COMMIT; PRAGMA wal_checkpoint(TRUNCATE);", NULL, NULL, NULL);
     return rc;
 }
 
 static int remove_old(const struct index_options *options, struct err *err)
 {
-    static const char *const names[] = { INDEX_FILE "-wal", INDEX_FILE "-shm", INDEX_FILE "-journal", INDEX_FILE };
+    static const char *const names[] = {INDEX_FILE "-wal", INDEX_FILE "-shm", INDEX_FILE "-journal",
+                                        INDEX_FILE};
     char path[4200];
     for (uint32_t i = 0; i < ARRAY_COUNT(names); i++) {
         snprintf(path, sizeof(path), "%s/%s", options->dir, names[i]);
@@ -508,11 +520,13 @@ int index_create(const struct index_options *options, struct err *err)
     char path[4200];
     snprintf(path, sizeof(path), "%s/" INDEX_FILE, options->dir);
     sqlite3 *db = NULL;
-    int sql = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, options->vfs);
+    int sql = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                              options->vfs);
     sql = sql != SQLITE_OK ? sql : create_schema(db, options);
     rc = sql == SQLITE_OK ? 0 : index_map(db, sql);
     if (rc != 0) {
-        err_set(err, rc, "index %s cannot be created: %s", path, db != NULL ? sqlite3_errmsg(db) : sqlite3_errstr(sql));
+        err_set(err, rc, "index %s cannot be created: %s", path,
+                db != NULL ? sqlite3_errmsg(db) : sqlite3_errstr(sql));
     }
     sqlite3_close(db);
     return rc != 0 ? rc : sync_leftovers(options, err);
@@ -627,7 +641,9 @@ int index_checkpoint_if_due(struct index *index)
     }
     /* While a reader keeps the log from starting anew, trying after each commit would cost syncs for nothing. */
     index->log_frames_due = index->log_frames + (int)index->options.log_pages / LOG_FRAMES_FACTOR;
-    int mode = index->log_frames < (int)index->options.log_pages * LOG_FRAMES_FACTOR ? SQLITE_CHECKPOINT_PASSIVE : SQLITE_CHECKPOINT_RESTART;
+    int mode = index->log_frames < (int)index->options.log_pages * LOG_FRAMES_FACTOR
+                   ? SQLITE_CHECKPOINT_PASSIVE
+                   : SQLITE_CHECKPOINT_RESTART;
     int rc = sqlite3_wal_checkpoint_v2(index->view.db, NULL, mode, NULL, NULL);
     update_size(index);
     int code = index_map(index->view.db, rc);

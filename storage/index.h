@@ -32,13 +32,14 @@ struct index_view;
 
 struct index_options {
     const char *dir;
-    const char *vfs;      /* SQLite VFS to use; NULL: the system's. The crash simulator has its own. */
+    const char *vfs; /* SQLite VFS to use; NULL: the system's. The crash simulator has its own. */
     uint8_t store_id[INDEX_STORE_ID_SIZE];
-    uint64_t size_max;    /* bytes of index.db; 0: the file system's limit only */
-    uint64_t reserve;     /* bytes kept on the file system so that deletes always work; 0: none */
-    uint64_t cache_size;  /* bytes of page cache per connection; 0: 16 MiB */
-    uint32_t log_pages;   /* log pages after which they are written back; 0: 4096 (16 MiB). The log is bounded by 4 times that. */
-    bool skip_sync;       /* negative control of the crash tests: synchronous=OFF. Never in production. */
+    uint64_t size_max;   /* bytes of index.db; 0: the file system's limit only */
+    uint64_t reserve;    /* bytes kept on the file system so that deletes always work; 0: none */
+    uint64_t cache_size; /* bytes of page cache per connection; 0: 16 MiB */
+    uint32_t
+        log_pages; /* log pages after which they are written back; 0: 4096 (16 MiB). The log is bounded by 4 times that. */
+    bool skip_sync; /* negative control of the crash tests: synchronous=OFF. Never in production. */
 };
 
 /* Makes a new, empty index (an old one is removed) and syncs file and directory. */
@@ -67,10 +68,11 @@ int index_checkpoint_if_due(struct index *index);
 uint64_t index_size_bytes(const struct index *index); /* database and log; any thread */
 
 struct index_counters {
-    uint64_t objects, object_bytes;     /* visible objects */
-    uint64_t uploads, upload_bytes;     /* open multipart uploads and their parts */
+    uint64_t objects, object_bytes; /* visible objects */
+    uint64_t uploads, upload_bytes; /* open multipart uploads and their parts */
 };
-void index_counters(const struct index *index, struct index_counters *out); /* after the last commit; any thread */
+void index_counters(const struct index *index,
+                    struct index_counters *out); /* after the last commit; any thread */
 
 /* Space that a transaction freed; the caller hands it on after index_commit and not before. Grows by itself. */
 struct index_freed {
@@ -79,7 +81,7 @@ struct index_freed {
     uint32_t capacity;
 };
 int index_freed_add(struct index_freed *freed, const struct object_extent *extent); /* 0 or -ENOMEM */
-void index_freed_clear(struct index_freed *freed); /* keeps the memory */
+void index_freed_clear(struct index_freed *freed);                                  /* keeps the memory */
 void index_freed_close(struct index_freed *freed);
 
 /* ---- changes: all inside a transaction. Conditions are checked before the first change, so a project code, -ENOENT or
@@ -92,13 +94,13 @@ int index_bucket_delete(struct index *index, const char *name);
 struct index_put {
     const char *bucket;
     const struct store_name *key;
-    uint64_t size;                   /* bytes */
+    uint64_t size; /* bytes */
     uint64_t modified_ns;
     uint32_t crc32c;
     bool crc32c_known;
     const struct store_attributes *attributes;
     const struct store_condition *condition; /* NULL: none */
-    uint64_t owner;                  /* pending extents recorded under this owner come first; 0: none */
+    uint64_t owner;                      /* pending extents recorded under this owner come first; 0: none */
     const struct object_extent *extents; /* then these, not recorded so far */
     uint32_t extent_count;
 };
@@ -111,7 +113,8 @@ int index_object_copy(struct index *index, const struct index_put *put, const st
                       uint64_t offset, uint64_t len, struct index_freed *freed);
 
 /* Records extents of a running upload under `owner` (not 0), after those recorded before. */
-int index_pending_add(struct index *index, uint64_t owner, const struct object_extent *extents, uint32_t count);
+int index_pending_add(struct index *index, uint64_t owner, const struct object_extent *extents,
+                      uint32_t count);
 /* Drops the pending extents of `owner`. */
 int index_pending_drop(struct index *index, uint64_t owner, struct index_freed *freed);
 /* Drops at most `max` pending extents of any owner (recovery); *dropped says how many. */
@@ -119,13 +122,14 @@ int index_pending_drop_all(struct index *index, uint32_t max, uint32_t *dropped)
 
 int index_upload_create(struct index *index, const char *bucket, const struct store_name *key,
                         const struct store_attributes *attributes, const char *upload_id, uint64_t now_ns);
-int index_upload_abort(struct index *index, const char *bucket, const struct store_name *key, const char *upload_id,
-                       struct index_freed *freed);
+int index_upload_abort(struct index *index, const char *bucket, const struct store_name *key,
+                       const char *upload_id, struct index_freed *freed);
 /* put->bucket and key must be the upload's; put->condition is unused. */
 int index_part_put(struct index *index, const char *upload_id, uint32_t number, const struct index_put *put,
                    struct index_freed *freed);
 int index_part_copy(struct index *index, const char *upload_id, uint32_t number, const struct index_put *put,
-                    const struct store_object *source, uint64_t offset, uint64_t len, struct index_freed *freed);
+                    const struct store_object *source, uint64_t offset, uint64_t len,
+                    struct index_freed *freed);
 /* The parts named become the object; parts not named are freed. put->attributes gives the ETag and checksum; meta comes
  * from the upload. put->size, crc32c are filled in. `part_size_min` (bytes) applies to all but the last. */
 int index_upload_complete(struct index *index, const char *upload_id, struct index_put *put,
@@ -139,7 +143,7 @@ int index_upload_oldest(struct index *index, uint64_t before_ns, char bucket[STO
 
 struct index_extent_row {
     uint64_t id;
-    uint32_t references; /* 0: pending */
+    uint32_t references;         /* 0: pending */
     struct object_extent extent; /* checksums borrowed until the next call */
 };
 
@@ -164,16 +168,17 @@ int index_view_bucket(struct index_view *view, const char *bucket, uint64_t *cre
 /* ERR_NO_SUCH_BUCKET, ERR_NO_SUCH_KEY, -ENOMEM. The object's epoch is left 0: pin before calling. */
 int index_view_object(struct index_view *view, const char *bucket, const struct store_name *key,
                       struct store_object **out);
-int index_view_upload(struct index_view *view, const char *bucket, const struct store_name *key, const char *upload_id,
-                      struct store_attributes *attributes_or_null, uint64_t *created_ns);
+int index_view_upload(struct index_view *view, const char *bucket, const struct store_name *key,
+                      const char *upload_id, struct store_attributes *attributes_or_null,
+                      uint64_t *created_ns);
 
 /* A list being made, in slices. What is listed is fixed at begin; `after` moves with each slice, so nothing is held
  * between slices. */
 enum index_list_kind { INDEX_LIST_BUCKETS, INDEX_LIST_OBJECTS, INDEX_LIST_UPLOADS, INDEX_LIST_PARTS };
 struct index_list_request {
     enum index_list_kind kind;
-    const char *bucket;            /* objects, uploads */
-    const char *upload_id;         /* parts */
+    const char *bucket;                       /* objects, uploads */
+    const char *upload_id;                    /* parts */
     const struct store_list_options *options; /* NULL: all defaults, at most 1,000 entries */
 };
 struct index_list; /* builder */

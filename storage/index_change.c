@@ -202,8 +202,8 @@ int index_take_pieces(struct index *index, sqlite3_stmt *statement, int column, 
 /* ---- extents of a put ----------------------------------------------------------------------------------------------- */
 
 /* SQLite copies nothing here, so the packed form must live until the statement is reset: the caller passes scratch. */
-static int extent_insert(struct index *index, const struct object_extent *extent, int64_t refs, uint64_t owner,
-                         uint64_t *id)
+static int extent_insert(struct index *index, const struct object_extent *extent, int64_t refs,
+                         uint64_t owner, uint64_t *id)
 {
     CHECK(extent->length > 0);
     CHECK(extent->length <= STORE_EXTENT_MAX);
@@ -221,7 +221,8 @@ static int extent_insert(struct index *index, const struct object_extent *extent
         sqlite3_bind_int64(statement, 6, (int64_t)extent->phase);
         sqlite3_bind_int64(statement, 7, (int64_t)extent->length);
         /* Stored little endian, which is what this machine has (checked where it matters: index_view.c reads by bytes). */
-        _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "checksums are stored little endian as they lie");
+        _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+                       "checksums are stored little endian as they lie");
         index_bind_bytes(statement, 8, extent->checksums, (size_t)extent->checksum_count * 4);
     }
     int rc = index_write_step(index, statement);
@@ -271,7 +272,7 @@ int index_put_pieces(struct index *index, const struct index_put *put)
         }
     }
     for (uint32_t i = 0; rc == 0 && i < put->extent_count; i++) {
-        struct index_piece piece = { .length = (uint32_t)put->extents[i].length };
+        struct index_piece piece = {.length = (uint32_t)put->extents[i].length};
         total += put->extents[i].length;
         rc = extent_insert(index, &put->extents[i], 1, 0, &piece.extent_id);
         rc = rc != 0 ? rc : index_pieces_append(&index->pieces, &piece);
@@ -407,7 +408,8 @@ int index_bucket_delete(struct index *index, const char *name)
 
 /* ---- objects ---------------------------------------------------------------------------------------------------------- */
 
-int index_object_find(struct index *index, const char *bucket, const struct store_name *key, struct index_found *found)
+int index_object_find(struct index *index, const char *bucket, const struct store_name *key,
+                      struct index_found *found)
 {
     memset(found, 0, sizeof(*found));
     index->old.len = 0;
@@ -551,7 +553,8 @@ int index_object_copy(struct index *index, const struct index_put *put, const st
 
 /* ---- pending extents -------------------------------------------------------------------------------------------------- */
 
-int index_pending_add(struct index *index, uint64_t owner, const struct object_extent *extents, uint32_t count)
+int index_pending_add(struct index *index, uint64_t owner, const struct object_extent *extents,
+                      uint32_t count)
 {
     CHECK(index->in_transaction);
     CHECK(owner != 0);

@@ -15,17 +15,52 @@
 
 /* Every statement there is. The texts are in index_sql.c, in this order. */
 enum index_sql {
-    SQL_BEGIN_WRITE, SQL_BEGIN_READ, SQL_COMMIT, SQL_ROLLBACK,
-    SQL_BUCKET_GET, SQL_BUCKET_INSERT, SQL_BUCKET_DELETE, SQL_BUCKET_HAS_OBJECT, SQL_BUCKET_HAS_UPLOAD,
-    SQL_OBJECT_HEAD, SQL_OBJECT_GET, SQL_OBJECT_SET, SQL_OBJECT_DELETE,
-    SQL_EXTENT_INSERT, SQL_EXTENT_GET, SQL_EXTENT_LOAD, SQL_EXTENT_REFER, SQL_EXTENT_DELETE, SQL_EXTENT_MAX,
-    SQL_EXTENT_FROM, SQL_EXTENT_WALK, SQL_EXTENT_WALK_CHECKSUMS,
-    SQL_PENDING_OF_OWNER, SQL_PENDING_TO_LIVE, SQL_PENDING_DELETE_OWNER, SQL_PENDING_DELETE_SOME,
-    SQL_UPLOAD_GET, SQL_UPLOAD_INSERT, SQL_UPLOAD_TOUCH, SQL_UPLOAD_DELETE, SQL_UPLOAD_OLDEST,
-    SQL_PART_GET, SQL_PART_SET, SQL_PART_WALK, SQL_PART_DELETE_ALL,
-    SQL_COUNTERS_GET, SQL_COUNTERS_SET, SQL_IDENTITY_GET,
-    SQL_LIST_BUCKETS, SQL_LIST_OBJECTS, SQL_LIST_UPLOADS, SQL_LIST_PARTS,
-    SQL_VERIFY_OBJECTS, SQL_VERIFY_UPLOADS, SQL_VERIFY_PARTS, SQL_VERIFY_DATABASE,
+    SQL_BEGIN_WRITE,
+    SQL_BEGIN_READ,
+    SQL_COMMIT,
+    SQL_ROLLBACK,
+    SQL_BUCKET_GET,
+    SQL_BUCKET_INSERT,
+    SQL_BUCKET_DELETE,
+    SQL_BUCKET_HAS_OBJECT,
+    SQL_BUCKET_HAS_UPLOAD,
+    SQL_OBJECT_HEAD,
+    SQL_OBJECT_GET,
+    SQL_OBJECT_SET,
+    SQL_OBJECT_DELETE,
+    SQL_EXTENT_INSERT,
+    SQL_EXTENT_GET,
+    SQL_EXTENT_LOAD,
+    SQL_EXTENT_REFER,
+    SQL_EXTENT_DELETE,
+    SQL_EXTENT_MAX,
+    SQL_EXTENT_FROM,
+    SQL_EXTENT_WALK,
+    SQL_EXTENT_WALK_CHECKSUMS,
+    SQL_PENDING_OF_OWNER,
+    SQL_PENDING_TO_LIVE,
+    SQL_PENDING_DELETE_OWNER,
+    SQL_PENDING_DELETE_SOME,
+    SQL_UPLOAD_GET,
+    SQL_UPLOAD_INSERT,
+    SQL_UPLOAD_TOUCH,
+    SQL_UPLOAD_DELETE,
+    SQL_UPLOAD_OLDEST,
+    SQL_PART_GET,
+    SQL_PART_SET,
+    SQL_PART_WALK,
+    SQL_PART_DELETE_ALL,
+    SQL_COUNTERS_GET,
+    SQL_COUNTERS_SET,
+    SQL_IDENTITY_GET,
+    SQL_LIST_BUCKETS,
+    SQL_LIST_OBJECTS,
+    SQL_LIST_UPLOADS,
+    SQL_LIST_PARTS,
+    SQL_VERIFY_OBJECTS,
+    SQL_VERIFY_UPLOADS,
+    SQL_VERIFY_PARTS,
+    SQL_VERIFY_DATABASE,
     SQL_COUNT
 };
 extern const char *const index_sql_texts[SQL_COUNT];
@@ -74,21 +109,22 @@ struct index {
     _Atomic int failed;
     uint64_t next_extent_id;
     uint64_t page_size;
-    int log_frames;              /* pages in the log after the last commit */
-    int log_frames_due;          /* at which the log is written back */
-    bool limit_set;              /* the page limit in force, so that it is not set again for each transaction */
+    int log_frames;     /* pages in the log after the last commit */
+    int log_frames_due; /* at which the log is written back */
+    bool limit_set;     /* the page limit in force, so that it is not set again for each transaction */
     bool limit_with_reserve;
-    struct index_counters now;   /* as of the open transaction */
-    struct index_counters saved; /* as of its begin */
+    struct index_counters now;                                     /* as of the open transaction */
+    struct index_counters saved;                                   /* as of its begin */
     _Atomic uint64_t objects, object_bytes, uploads, upload_bytes; /* published */
-    _Atomic uint64_t size_bytes; /* published */
-    struct index_bytes pieces;   /* scratch: the piece list being made */
-    struct index_bytes parts;    /* scratch: the part list being made */
-    struct index_bytes old;      /* scratch: the piece list of what is replaced */
+    _Atomic uint64_t size_bytes;                                   /* published */
+    struct index_bytes pieces;                                     /* scratch: the piece list being made */
+    struct index_bytes parts;                                      /* scratch: the part list being made */
+    struct index_bytes old; /* scratch: the piece list of what is replaced */
     char error[256];
 };
 
-int index_view_init(struct index_view *view, const struct index_options *options, bool read_only, struct err *err);
+int index_view_init(struct index_view *view, const struct index_options *options, bool read_only,
+                    struct err *err);
 void index_view_fini(struct index_view *view);
 
 /* The statement, reset and without bindings; NULL after a failure to prepare. */
@@ -124,7 +160,8 @@ struct index_found {
     char etag[STORE_ETAG_MAX + 1];
 };
 /* Fills `found` and index->old (the piece list of what is there). */
-int index_object_find(struct index *index, const char *bucket, const struct store_name *key, struct index_found *found);
+int index_object_find(struct index *index, const char *bucket, const struct store_name *key,
+                      struct index_found *found);
 int index_check_condition(const struct store_condition *condition, const struct index_found *found);
 /* Writes the object row over whatever is there, with index->pieces and index->parts as its lists. */
 int index_object_write(struct index *index, const struct index_found *found, const struct index_put *put);

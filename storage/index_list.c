@@ -11,6 +11,7 @@
 #include "storage/index_int.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,7 +108,8 @@ static void bound_from_options(struct index_list *list, const struct store_list_
         /* After this id of this key, and then the following keys. */
         bound_set(list, options->after.bytes, options->after.len);
         list->bound_id_len = (uint32_t)strlen(options->after_upload_id) + 1;
-        memcpy(list->bound_id, options->after_upload_id, list->bound_id_len); /* with the zero byte: strictly after */
+        memcpy(list->bound_id, options->after_upload_id,
+               list->bound_id_len); /* with the zero byte: strictly after */
     } else if (options->after.len > 0) {
         bound_after_key(list, options->after.bytes, options->after.len);
     }
@@ -131,14 +133,12 @@ int index_list_begin(const struct index_list_request *request, struct index_list
     list->kind = request->kind;
     list->count_max = ENTRIES_MAX;
     list->bound_part = 1;
-    if (request->bucket != NULL) {
-        CHECK(strlen(request->bucket) <= STORE_BUCKET_MAX);
-        strcpy(list->bucket, request->bucket);
-    }
-    if (request->upload_id != NULL) {
-        CHECK(strlen(request->upload_id) <= STORE_UPLOAD_ID_MAX);
-        strcpy(list->upload_id, request->upload_id);
-    }
+    int len =
+        snprintf(list->bucket, sizeof(list->bucket), "%s", request->bucket != NULL ? request->bucket : "");
+    CHECK(len < (int)sizeof(list->bucket));
+    len = snprintf(list->upload_id, sizeof(list->upload_id), "%s",
+                   request->upload_id != NULL ? request->upload_id : "");
+    CHECK(len < (int)sizeof(list->upload_id));
     const struct store_list_options *options = request->options;
     if (options != NULL) {
         CHECK(options->delimiter_len <= sizeof(list->delimiter));
@@ -214,7 +214,8 @@ static int take_row(struct index_list *list, const struct list_row *row, bool *s
         list->bound_part = row->part_number + 1;
         return entry_add(list, row, 0, false);
     }
-    bool inside = row->key_len >= list->prefix.len && memcmp(row->key, list->prefix.bytes, list->prefix.len) == 0;
+    bool inside =
+        row->key_len >= list->prefix.len && memcmp(row->key, list->prefix.bytes, list->prefix.len) == 0;
     if (!inside || list->result->count == list->count_max) {
         list->result->is_truncated = inside;
         list->is_done = true;
@@ -262,7 +263,8 @@ static bool row_read(const struct index_list *list, sqlite3_stmt *statement, str
     case INDEX_LIST_UPLOADS:
         row->modified_ns = (uint64_t)sqlite3_column_int64(statement, 1);
         return index_column_text(statement, 2, row->checksum, STORE_CHECKSUMS_MAX) &&
-               index_column_text(statement, 3, row->upload_id, STORE_UPLOAD_ID_MAX) && row_key(statement, row);
+               index_column_text(statement, 3, row->upload_id, STORE_UPLOAD_ID_MAX) &&
+               row_key(statement, row);
     case INDEX_LIST_PARTS:
         row->key = (const uint8_t *)"";
         row->key_len = 0;

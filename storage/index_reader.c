@@ -26,9 +26,9 @@ struct index_reader {
     void *ctx;
     struct index_view *view;
     struct mpsc queue;
-    struct mpsc_node *taken;         /* requests taken from the queue and not begun */
-    struct job *jobs, *jobs_last;    /* lists, served round robin */
-    bool lists_turn;                 /* the next step is a list's */
+    struct mpsc_node *taken;      /* requests taken from the queue and not begun */
+    struct job *jobs, *jobs_last; /* lists, served round robin */
+    bool lists_turn;              /* the next step is a list's */
     _Atomic uint64_t errors;
 };
 

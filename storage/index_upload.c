@@ -24,7 +24,8 @@ static int upload_row(struct index *index, const char *upload_id, sqlite3_stmt *
 }
 
 /* 0 when the upload is there and of this bucket and key (a key of length 0 is not compared). */
-static int upload_find(struct index *index, const char *bucket, const struct store_name *key, const char *upload_id)
+static int upload_find(struct index *index, const char *bucket, const struct store_name *key,
+                       const char *upload_id)
 {
     int64_t id = 0;
     int rc = index_bucket_id(&index->view, bucket, &id, NULL);
@@ -119,8 +120,8 @@ static int upload_touch(struct index *index, const char *upload_id, uint64_t now
 }
 
 /* Replaces the part with what index->pieces lists. */
-static int part_write(struct index *index, const char *upload_id, uint32_t number, const struct index_put *put,
-                      uint64_t old_size, struct index_freed *freed)
+static int part_write(struct index *index, const char *upload_id, uint32_t number,
+                      const struct index_put *put, uint64_t old_size, struct index_freed *freed)
 {
     int rc = index_drop_pieces(index, &index->old, freed);
     if (rc != 0) {
@@ -159,7 +160,8 @@ int index_part_put(struct index *index, const char *upload_id, uint32_t number, 
 }
 
 int index_part_copy(struct index *index, const char *upload_id, uint32_t number, const struct index_put *put,
-                    const struct store_object *source, uint64_t offset, uint64_t len, struct index_freed *freed)
+                    const struct store_object *source, uint64_t offset, uint64_t len,
+                    struct index_freed *freed)
 {
     CHECK(index->in_transaction);
     CHECK(number >= 1 && number <= STORE_PART_MAX);
@@ -332,12 +334,13 @@ int index_upload_complete(struct index *index, const char *upload_id, struct ind
     return index_object_write(index, &found, &made);
 }
 
-int index_upload_abort(struct index *index, const char *bucket, const struct store_name *key, const char *upload_id,
-                       struct index_freed *freed)
+int index_upload_abort(struct index *index, const char *bucket, const struct store_name *key,
+                       const char *upload_id, struct index_freed *freed)
 {
     CHECK(index->in_transaction);
+    static const struct store_part_ref none[1];
     int rc = upload_find(index, bucket, key, upload_id);
-    return rc != 0 ? rc : upload_end(index, upload_id, NULL, 0, freed);
+    return rc != 0 ? rc : upload_end(index, upload_id, none, 0, freed);
 }
 
 int index_upload_oldest(struct index *index, uint64_t before_ns, char bucket[STORE_BUCKET_MAX + 1],
@@ -352,7 +355,8 @@ int index_upload_oldest(struct index *index, uint64_t before_ns, char bucket[STO
         return rc == 0 ? -ENOENT : rc;
     }
     int len = sqlite3_column_bytes(statement, 1);
-    bool good = len >= 1 && len <= (int)STORE_KEY_MAX && index_column_text(statement, 0, bucket, STORE_BUCKET_MAX) &&
+    bool good = len >= 1 && len <= (int)STORE_KEY_MAX &&
+                index_column_text(statement, 0, bucket, STORE_BUCKET_MAX) &&
                 index_column_text(statement, 2, upload_id, STORE_UPLOAD_ID_MAX);
     if (good) {
         key->len = (uint16_t)len;

@@ -29,7 +29,8 @@ struct verify {
 
 static int bad(struct verify *verify, const char *what, uint64_t id)
 {
-    return err_set(verify->err, ERR_CORRUPT, "index check: %s (id or number %llu)", what, (unsigned long long)id);
+    return err_set(verify->err, ERR_CORRUPT, "index check: %s (id or number %llu)", what,
+                   (unsigned long long)id);
 }
 
 static int gather(void *ctx, const struct index_extent_row *row)
@@ -80,9 +81,10 @@ static int check_pieces(struct verify *verify, const uint8_t *packed, int len, u
     for (int at = 0; at < len; at += (int)INDEX_PIECE_SIZE) {
         struct index_piece piece;
         index_piece_get(packed + at, &piece);
-        struct extent_entry wanted = { .id = piece.extent_id };
+        struct extent_entry wanted = {.id = piece.extent_id};
         struct extent_entry *entry =
-            verify->count > 0 ? bsearch(&wanted, verify->entries, verify->count, sizeof(wanted), by_id) : NULL;
+            verify->count > 0 ? bsearch(&wanted, verify->entries, verify->count, sizeof(wanted), by_id)
+                              : NULL;
         if (entry == NULL) {
             return bad(verify, "a piece names an extent that is not there", piece.extent_id);
         }
@@ -104,7 +106,8 @@ static int check_objects(struct verify *verify)
         verify->counted.objects++;
         verify->counted.object_bytes += size;
         rc = sqlite3_column_type(statement, 2) != SQLITE_NULL
-                 ? check_pieces(verify, sqlite3_column_blob(statement, 1), sqlite3_column_bytes(statement, 1), size)
+                 ? check_pieces(verify, sqlite3_column_blob(statement, 1), sqlite3_column_bytes(statement, 1),
+                                size)
                  : bad(verify, "an object is in no bucket", 0);
         if (rc != 0) {
             sqlite3_reset(statement);
@@ -130,7 +133,8 @@ static int check_parts(struct verify *verify)
         uint64_t size = (uint64_t)sqlite3_column_int64(statement, 0);
         verify->counted.upload_bytes += size;
         rc = sqlite3_column_type(statement, 2) != SQLITE_NULL
-                 ? check_pieces(verify, sqlite3_column_blob(statement, 1), sqlite3_column_bytes(statement, 1), size)
+                 ? check_pieces(verify, sqlite3_column_blob(statement, 1), sqlite3_column_bytes(statement, 1),
+                                size)
                  : bad(verify, "a part is of no upload", 0);
         if (rc != 0) {
             sqlite3_reset(statement);
@@ -154,8 +158,9 @@ static int check_counters(struct verify *verify)
         .upload_bytes = (uint64_t)sqlite3_column_int64(statement, 3),
     };
     sqlite3_reset(statement);
-    return memcmp(&stored, &verify->counted, sizeof(stored)) == 0 ? 0
-                                                                  : bad(verify, "counters are wrong", stored.objects);
+    return memcmp(&stored, &verify->counted, sizeof(stored)) == 0
+               ? 0
+               : bad(verify, "counters are wrong", stored.objects);
 }
 
 static int check_extents(struct verify *verify)
@@ -193,7 +198,7 @@ static int check_database(struct verify *verify)
 
 int index_view_verify(struct index_view *view, struct err *err)
 {
-    struct verify verify = { .view = view, .err = err };
+    struct verify verify = {.view = view, .err = err};
     int rc = index_step(view, index_statement(view, SQL_BEGIN_READ));
     if (rc != 0) {
         return err_set(err, rc, "index check: cannot begin: %s", sqlite3_errmsg(view->db));

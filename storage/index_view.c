@@ -83,8 +83,9 @@ static bool column_attributes(sqlite3_stmt *statement, int first, struct store_a
     return true;
 }
 
-static int upload_read(struct index_view *view, int64_t bucket, const struct store_name *key, const char *upload_id,
-                       struct store_attributes *attributes_or_null, uint64_t *created_ns)
+static int upload_read(struct index_view *view, int64_t bucket, const struct store_name *key,
+                       const char *upload_id, struct store_attributes *attributes_or_null,
+                       uint64_t *created_ns)
 {
     sqlite3_stmt *statement = index_statement(view, SQL_UPLOAD_GET);
     if (statement != NULL) {
@@ -110,8 +111,9 @@ static int upload_read(struct index_view *view, int64_t bucket, const struct sto
     return rc;
 }
 
-int index_view_upload(struct index_view *view, const char *bucket, const struct store_name *key, const char *upload_id,
-                      struct store_attributes *attributes_or_null, uint64_t *created_ns)
+int index_view_upload(struct index_view *view, const char *bucket, const struct store_name *key,
+                      const char *upload_id, struct store_attributes *attributes_or_null,
+                      uint64_t *created_ns)
 {
     int64_t id = 0;
     int rc = snapshot_begin(view);
@@ -178,7 +180,7 @@ static int load_piece(struct index_view *view, const uint8_t *packed, struct obj
 
 static int load_pieces(struct index_view *view, struct store_object *object, const uint8_t *packed)
 {
-    struct checksums sums = { 0 };
+    struct checksums sums = {0};
     uint64_t at = 0;
     for (uint32_t i = 0; i < object->piece_count; i++) {
         int rc = load_piece(view, packed + (size_t)i * INDEX_PIECE_SIZE, &object->pieces[i], &sums);
@@ -204,7 +206,7 @@ static int load_parts(struct store_object *object, const uint8_t *packed)
     for (uint32_t i = 0; i < object->part_count; i++) {
         struct index_part part;
         index_part_get(packed + (size_t)i * INDEX_PART_SIZE, &part);
-        object->parts[i] = (struct object_part){ .number = part.number, .at = at, .length = part.length };
+        object->parts[i] = (struct object_part){.number = part.number, .at = at, .length = part.length};
         if (part.length > object->size - at) {
             return ERR_CORRUPT;
         }
@@ -337,7 +339,8 @@ int index_view_extent(struct index_view *view, uint64_t from_id, struct index_ex
 int index_view_extents(struct index_view *view, bool with_checksums,
                        int (*fn)(void *ctx, const struct index_extent_row *row), void *ctx)
 {
-    sqlite3_stmt *statement = index_statement(view, with_checksums ? SQL_EXTENT_WALK_CHECKSUMS : SQL_EXTENT_WALK);
+    sqlite3_stmt *statement =
+        index_statement(view, with_checksums ? SQL_EXTENT_WALK_CHECKSUMS : SQL_EXTENT_WALK);
     int rc;
     while ((rc = index_step(view, statement)) == 1) {
         struct index_extent_row row;

@@ -39,7 +39,7 @@ static uint32_t multiply_mod_p(uint32_t a, uint32_t b)
 
 uint32_t object_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b)
 {
-    uint32_t power = 1U << 23; /* x^8: one byte of zeros */
+    uint32_t power = 1U << 23;  /* x^8: one byte of zeros */
     uint32_t factor = 1U << 31; /* x^0 */
     for (uint64_t n = length_b; n != 0; n >>= 1) {
         if ((n & 1U) != 0) {

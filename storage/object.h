@@ -16,15 +16,15 @@
 #include "base/bytes.h"
 #include "storage/store.h"
 
-#define OBJECT_BLOCK_SIZE 4096U          /* bytes: extents start and end on multiples of it */
+#define OBJECT_BLOCK_SIZE 4096U              /* bytes: extents start and end on multiples of it */
 #define OBJECT_CHECKSUM_BLOCK (256U * 1024U) /* bytes covered by one checksum, cut at device offsets */
 
 /* An extent to be recorded. `checksums` is borrowed until the request that carries it is answered. */
 struct object_extent {
-    uint32_t device;          /* the device's number in the store (superblock), not its place in the configuration */
-    uint32_t phase;           /* bytes of the first block that are skipped, below OBJECT_BLOCK_SIZE */
-    uint64_t offset;          /* bytes on the device, multiple of OBJECT_BLOCK_SIZE */
-    uint64_t length;          /* payload bytes, 1 .. STORE_EXTENT_MAX */
+    uint32_t device; /* the device's number in the store (superblock), not its place in the configuration */
+    uint32_t phase;  /* bytes of the first block that are skipped, below OBJECT_BLOCK_SIZE */
+    uint64_t offset; /* bytes on the device, multiple of OBJECT_BLOCK_SIZE */
+    uint64_t length; /* payload bytes, 1 .. STORE_EXTENT_MAX */
     uint32_t checksum_count;
     const uint32_t *checksums; /* CRC32C per OBJECT_CHECKSUM_BLOCK, in device order */
 };
@@ -43,9 +43,9 @@ static inline uint64_t object_space_length(uint32_t phase, uint64_t length)
 
 /* A run of an object's payload: [start, start + length) of the payload of one extent. */
 struct object_piece {
-    uint64_t at;            /* place of the first byte in the object */
-    uint64_t start;         /* bytes into the extent's payload (not 0 after a copy of a range) */
-    uint64_t length;        /* bytes */
+    uint64_t at;     /* place of the first byte in the object */
+    uint64_t start;  /* bytes into the extent's payload (not 0 after a copy of a range) */
+    uint64_t length; /* bytes */
     uint64_t extent_id;
     struct object_extent extent; /* its checksums live in the same allocation as the object */
 };
@@ -68,7 +68,7 @@ struct store_object {
     uint64_t size;        /* bytes */
     uint64_t modified_ns; /* since 1970 */
     uint32_t piece_count;
-    uint32_t part_count;  /* 0: not a multipart object */
+    uint32_t part_count;         /* 0: not a multipart object */
     struct object_piece *pieces; /* in payload order, without gaps */
     struct object_part *parts;
     struct store_attributes attributes;

@@ -36,12 +36,15 @@ static int drop_pending(struct index *index, uint64_t *total, struct err *err)
             continue;
         }
         if (rc != 0) {
-            return err_set(err, rc, "unfinished uploads cannot be dropped from the index: %s", index_error_text(index));
+            return err_set(err, rc, "unfinished uploads cannot be dropped from the index: %s",
+                           index_error_text(index));
         }
         *total += dropped;
         rc = index_checkpoint_if_due(index);
         if (rc != 0 || dropped < DROP_BATCH) {
-            return rc == 0 ? 0 : err_set(err, rc, "index log cannot be written back: %s", index_error_text(index));
+            return rc == 0
+                       ? 0
+                       : err_set(err, rc, "index log cannot be written back: %s", index_error_text(index));
         }
     }
 }
@@ -67,16 +70,17 @@ static int mark_row(void *ctx, const struct index_extent_row *row)
                        : rc == -ERANGE ? "lies outside its device"
                        : rc == -ENODEV ? "is on a device that is not there"
                                        : err_text(rc);
-    err_set(walk->err, rc, "extent %llu (device %u, offset %llu, length %llu) %s", (unsigned long long)row->id,
-            space.device, (unsigned long long)space.offset, (unsigned long long)space.length, what);
+    err_set(walk->err, rc, "extent %llu (device %u, offset %llu, length %llu) %s",
+            (unsigned long long)row->id, space.device, (unsigned long long)space.offset,
+            (unsigned long long)space.length, what);
     return rc == -EEXIST || rc == -ERANGE ? ERR_CORRUPT : rc;
 }
 
 int recover_run(struct index *index, const struct recover_ops *ops, void *ops_ctx, struct recover_result *out,
                 struct err *err)
 {
-    struct recover_result result = { 0 };
-    struct walk walk = { .ops = ops, .ctx = ops_ctx, .result = &result, .err = err };
+    struct recover_result result = {0};
+    struct walk walk = {.ops = ops, .ctx = ops_ctx, .result = &result, .err = err};
     int rc = drop_pending(index, &result.pending_dropped, err);
     if (rc != 0) {
         return rc;

@@ -19,8 +19,8 @@ struct recover_ops {
 };
 
 struct recover_result {
-    uint64_t extents;       /* live ones, marked */
-    uint64_t bytes;         /* space they take */
+    uint64_t extents; /* live ones, marked */
+    uint64_t bytes;   /* space they take */
     uint64_t pending_dropped;
 };
 

@@ -45,7 +45,7 @@ struct run {
     uint64_t now_ns;
     uint64_t next_offset;
     uint64_t next_version;
-    uint64_t answered[KEYS];          /* version last answered; 0: absent */
+    uint64_t answered[KEYS]; /* version last answered; 0: absent */
     struct operation operations[IN_FLIGHT];
     uint64_t acks;
     uint64_t failures; /* answers that were not 0 */
@@ -130,9 +130,9 @@ static int mark_used(void *ctx, const struct object_space *space)
 /* 0, or the failure to open. */
 static int start(struct run *run)
 {
-    static const struct recover_ops ops = { .mark_used = mark_used };
+    static const struct recover_ops ops = {.mark_used = mark_used};
     struct recover_result result;
-    struct err err = { "" };
+    struct err err = {""};
     run->index = NULL;
     run->commit = NULL;
     int rc = index_open(&run->options, &run->index, &err);
@@ -144,8 +144,7 @@ static int start(struct run *run)
         return rc;
     }
     struct commit_options options = {
-        .index = run->index, .ops = &run_ops, .ops_ctx = run, .device_mask = 1, .id_seed = 3
-    };
+        .index = run->index, .ops = &run_ops, .ops_ctx = run, .device_mask = 1, .id_seed = 3};
     cr_assert_eq(commit_open(&options, &run->commit), 0);
     return 0;
 }
@@ -165,7 +164,7 @@ static void stop(struct run *run)
 
 static void run_open(struct run *run, uint64_t seed, bool skip_sync)
 {
-    struct err err = { "" };
+    struct err err = {""};
     memset(run, 0, sizeof(*run));
     rng_seed(&run->rng, seed);
     run->vfs = vfs_sim_open("penstock-sim");
@@ -221,14 +220,22 @@ static void submit_random(struct run *run)
     }
     operation->version = ++run->next_version;
     operation->extent = (struct object_extent){
-        .offset = run->next_offset, .length = 1 + rng_below(&run->rng, 9000), .checksums = no_checksum,
+        .offset = run->next_offset,
+        .length = 1 + rng_below(&run->rng, 9000),
+        .checksums = no_checksum,
     };
     run->next_offset += object_space_length(0, operation->extent.length);
     snprintf(operation->attributes.etag, sizeof(operation->attributes.etag), "%llu",
              (unsigned long long)operation->version);
     operation->put = (struct commit_put){
-        .kind = COMMIT_PUT_FINISH, .bucket = "b", .key = &operation->key, .extents = &operation->extent,
-        .extent_count = 1, .device_mask = 1, .size = operation->extent.length, .attributes = &operation->attributes,
+        .kind = COMMIT_PUT_FINISH,
+        .bucket = "b",
+        .key = &operation->key,
+        .extents = &operation->extent,
+        .extent_count = 1,
+        .device_mask = 1,
+        .size = operation->extent.length,
+        .attributes = &operation->attributes,
     };
     commit_put_submit(run->commit, &operation->put);
 }
@@ -248,7 +255,7 @@ static void work(struct run *run, uint32_t turns)
 static uint32_t compare_with_model(struct run *run)
 {
     uint32_t lost = 0;
-    struct err err = { "" };
+    struct err err = {""};
     int rc = index_view_verify(index_own_view(run->index), &err);
     if (rc != 0) {
         cr_log_warn("index check: %d %s", rc, err.text);
@@ -372,8 +379,8 @@ static void fail_every(uint32_t ops, int code, bool from_then_on)
         work(&run, 25);
         bool fired = vfs_sim_fired(run.vfs) > 0;
         uint32_t lost = cut_and_compare(&run, nth, true);
-        cr_assert_eq(lost, 0, "operation kinds %u, number %llu, code %d: %u keys lost", ops, (unsigned long long)nth, code,
-                     lost);
+        cr_assert_eq(lost, 0, "operation kinds %u, number %llu, code %d: %u keys lost", ops,
+                     (unsigned long long)nth, code, lost);
         run_close(&run);
         if (!fired) {
             break;

@@ -31,7 +31,7 @@ struct image {
 
 struct file {
     char name[256];
-    bool exists;         /* as the process sees it */
+    bool exists; /* as the process sees it */
     bool exists_durably;
     struct image now;
     struct image durable;
@@ -201,7 +201,8 @@ static int fault(struct vfs_sim *sim, enum vfs_sim_op op)
         return 0;
     }
     sim->seen++;
-    bool hit = sim->fail_nth != 0 && (sim->seen == sim->fail_nth || (sim->fail_on && sim->seen > sim->fail_nth));
+    bool hit =
+        sim->fail_nth != 0 && (sim->seen == sim->fail_nth || (sim->fail_on && sim->seen > sim->fail_nth));
     sim->fired += hit ? 1 : 0;
     return hit ? sim->fail_code : 0;
 }

@@ -12,7 +12,7 @@ static const uint32_t some_checksums[64];
 
 static void open_both(struct index_rig *rig)
 {
-    struct err err = { "" };
+    struct err err = {""};
     int rc = index_open(&rig->options, &rig->index, &err);
     cr_assert_eq(rc, 0, "index_open: %d %s", rc, err.text);
     rc = index_view_open(&rig->options, &rig->view, &err);
@@ -21,7 +21,7 @@ static void open_both(struct index_rig *rig)
 
 void rig_open(struct index_rig *rig, uint64_t size_max)
 {
-    struct err err = { "" };
+    struct err err = {""};
     memset(rig, 0, sizeof(*rig));
     strcpy(rig->dir, "/tmp/penstock-index-XXXXXX");
     cr_assert_not_null(mkdtemp(rig->dir));
@@ -43,7 +43,7 @@ static void close_both(struct index_rig *rig)
 
 void rig_close(struct index_rig *rig)
 {
-    static const char *const names[] = { "index.db", "index.db-wal", "index.db-shm", "index.reserve" };
+    static const char *const names[] = {"index.db", "index.db-wal", "index.db-shm", "index.reserve"};
     close_both(rig);
     index_freed_close(&rig->freed);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -96,8 +96,9 @@ struct object_extent rig_extent(struct index_rig *rig, uint64_t length)
 int rig_put_key(struct index_rig *rig, const char *bucket, const struct store_name *key, uint64_t size,
                 const struct store_condition *condition)
 {
-    struct object_extent extent = { 0 };
-    struct store_attributes attributes = { .etag = "etag", .checksum = "crc32c=AAAAAA==", .meta_len = 3, .meta = "abc" };
+    struct object_extent extent = {0};
+    struct store_attributes attributes = {
+        .etag = "etag", .checksum = "crc32c=AAAAAA==", .meta_len = 3, .meta = "abc"};
     if (size > 0) {
         extent = rig_extent(rig, size);
     }
@@ -159,7 +160,7 @@ void rig_bucket(struct index_rig *rig, const char *name)
 
 void rig_verify(struct index_rig *rig)
 {
-    struct err err = { "" };
+    struct err err = {""};
     int rc = index_view_verify(rig->view, &err);
     cr_assert_eq(rc, 0, "%d %s", rc, err.text);
 }

@@ -176,7 +176,8 @@ static void submit(struct fake *fake, struct item *item)
     turn(fake);
 }
 
-static int request_run(struct fake *fake, struct store_request *request, enum store_request_kind kind, const char *key)
+static int request_run(struct fake *fake, struct store_request *request, enum store_request_kind kind,
+                       const char *key)
 {
     request->kind = kind;
     request->user = NULL;
@@ -323,7 +324,7 @@ Test(commit, refused_put_gives_its_space_back_at_once)
 {
     struct fake fake;
     struct item first, second;
-    struct store_condition condition = { .if_none_match_any = true };
+    struct store_condition condition = {.if_none_match_any = true};
     fake_open(&fake, 0, 0);
     item_make(&fake, &first, "k", 1);
     item_make(&fake, &second, "k", 1);
@@ -416,7 +417,7 @@ Test(commit, copy_and_complete_answer_with_the_new_object_pinned)
 {
     struct fake fake;
     struct item item, part;
-    struct store_request request = { 0 };
+    struct store_request request = {0};
     fake_open(&fake, 0, 0);
     item_make(&fake, &item, "k", 1);
     submit(&fake, &item);
@@ -432,7 +433,7 @@ Test(commit, copy_and_complete_answer_with_the_new_object_pinned)
     object_free(request.object);
     object_free(source);
 
-    struct store_request create = { 0 };
+    struct store_request create = {0};
     cr_assert_eq(request_run(&fake, &create, STORE_UPLOAD_CREATE, "multi"), 0);
     cr_assert_eq(strlen(create.upload_id), 32);
     item_make(&fake, &part, "multi", 2);
@@ -442,9 +443,9 @@ Test(commit, copy_and_complete_answer_with_the_new_object_pinned)
     flush_done(&fake, 1, 0);
     cr_assert_eq(part.put.status, 0);
     cr_assert_not(is_there(&fake, "multi"));
-    struct store_part_ref ref = { .number = 3, .etag = "etag" };
-    struct store_attributes attributes = { .etag = "whole-1" };
-    struct store_request complete = { .parts = &ref, .part_count = 1, .attributes = &attributes };
+    struct store_part_ref ref = {.number = 3, .etag = "etag"};
+    struct store_attributes attributes = {.etag = "whole-1"};
+    struct store_request complete = {.parts = &ref, .part_count = 1, .attributes = &attributes};
     strcpy(complete.upload_id, create.upload_id);
     cr_assert_eq(request_run(&fake, &complete, STORE_UPLOAD_COMPLETE, "multi"), 0);
     cr_assert_not_null(complete.object);
@@ -460,7 +461,7 @@ Test(commit, abandoned_upload_expires_and_frees_its_parts)
     struct fake fake;
     struct item part;
     fake_open(&fake, 0, 100 * NS_PER_S);
-    struct store_request create = { 0 }, fresh = { 0 };
+    struct store_request create = {0}, fresh = {0};
     cr_assert_eq(request_run(&fake, &create, STORE_UPLOAD_CREATE, "old"), 0);
     item_make(&fake, &part, "old", 1);
     part.put.upload_id = create.upload_id;
@@ -524,7 +525,7 @@ Test(commit, full_index_refuses_puts_frees_their_space_and_takes_deletes)
 Test(commit, requests_report_their_refusals)
 {
     struct fake fake;
-    struct store_request request = { 0 };
+    struct store_request request = {0};
     fake_open(&fake, 0, 0);
     cr_assert_eq(request_run(&fake, &request, STORE_BUCKET_CREATE, ""), ERR_BUCKET_EXISTS);
     cr_assert_eq(request_run(&fake, &request, STORE_OBJECT_DELETE, "nothing"), 0);

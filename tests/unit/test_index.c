@@ -120,10 +120,10 @@ Test(index, conditions_are_decided_on_what_is_there)
     rig_open(&rig, 0);
     rig_bucket(&rig, "b");
     rig_key(&key, "k", 1);
-    struct store_condition none_match = { .if_none_match_any = true };
-    struct store_condition match = { .if_match = "etag" };
-    struct store_condition match_any = { .if_match = "*" };
-    struct store_condition match_other = { .if_match = "other" };
+    struct store_condition none_match = {.if_none_match_any = true};
+    struct store_condition match = {.if_match = "etag"};
+    struct store_condition match_any = {.if_match = "*"};
+    struct store_condition match_other = {.if_match = "other"};
     cr_assert_eq(rig_put_key(&rig, "b", &key, 10, &match), ERR_PRECONDITION);
     cr_assert_eq(rig_put_key(&rig, "b", &key, 10, &match_any), ERR_PRECONDITION);
     cr_assert_eq(rig_put_key(&rig, "b", &key, 10, &none_match), 0);
@@ -175,7 +175,7 @@ Test(index, copy_shares_extents_until_the_last_reference_goes)
     cr_assert_eq(rig_put(&rig, "b", "k", 5000), 0);
     struct store_object *source = find(&rig, "b", "k");
     rig_key(&key, "copy", 4);
-    struct index_put put = { .bucket = "b", .key = &key, .modified_ns = 9, .attributes = &source->attributes };
+    struct index_put put = {.bucket = "b", .key = &key, .modified_ns = 9, .attributes = &source->attributes};
     rig_begin(&rig);
     cr_assert_eq(index_object_copy(rig.index, &put, source, 0, source->size, &rig.freed), 0);
     rig_commit(&rig);
@@ -207,7 +207,7 @@ Test(index, copy_onto_itself_keeps_the_payload)
     cr_assert_eq(rig_put(&rig, "b", "k", 5000), 0);
     struct store_object *source = find(&rig, "b", "k");
     rig_key(&key, "k", 1);
-    struct index_put put = { .bucket = "b", .key = &key, .modified_ns = 9, .attributes = &source->attributes };
+    struct index_put put = {.bucket = "b", .key = &key, .modified_ns = 9, .attributes = &source->attributes};
     rig_begin(&rig);
     cr_assert_eq(index_object_copy(rig.index, &put, source, 0, source->size, &rig.freed), 0);
     rig_commit(&rig);
@@ -221,20 +221,25 @@ Test(index, pending_extents_come_before_the_last_ones_in_their_order)
 {
     struct index_rig rig;
     struct store_name key;
-    struct store_attributes attributes = { .etag = "e" };
+    struct store_attributes attributes = {.etag = "e"};
     rig_open(&rig, 0);
     rig_bucket(&rig, "b");
     rig_key(&key, "k", 1);
-    struct object_extent extents[4] = { rig_extent(&rig, 100), rig_extent(&rig, 200), rig_extent(&rig, 300),
-                                        rig_extent(&rig, 400) };
+    struct object_extent extents[4] = {rig_extent(&rig, 100), rig_extent(&rig, 200), rig_extent(&rig, 300),
+                                       rig_extent(&rig, 400)};
     struct object_extent other = rig_extent(&rig, 999);
     rig_begin(&rig);
     cr_assert_eq(index_pending_add(rig.index, 7, extents, 1), 0);
     cr_assert_eq(index_pending_add(rig.index, 8, &other, 1), 0);
     cr_assert_eq(index_pending_add(rig.index, 7, extents + 1, 2), 0);
     rig_commit(&rig);
-    struct index_put put = { .bucket = "b", .key = &key, .size = 1000, .attributes = &attributes, .owner = 7,
-                             .extents = &extents[3], .extent_count = 1 };
+    struct index_put put = {.bucket = "b",
+                            .key = &key,
+                            .size = 1000,
+                            .attributes = &attributes,
+                            .owner = 7,
+                            .extents = &extents[3],
+                            .extent_count = 1};
     rig_begin(&rig);
     cr_assert_eq(index_object_put(rig.index, &put, &rig.freed), 0);
     rig_commit(&rig);
@@ -260,12 +265,12 @@ Test(index, keys_of_every_length_are_kept_and_sort_by_bytes)
     rig_open(&rig, 0);
     rig_bucket(&rig, "b");
     rig_begin(&rig);
-    struct store_attributes attributes = { .etag = "e" };
+    struct store_attributes attributes = {.etag = "e"};
     memset(key.bytes, 0xff, sizeof(key.bytes));
     for (uint32_t len = 1; len <= STORE_KEY_MAX; len++) {
         key.len = (uint16_t)len;
         key.bytes[len - 1] = (uint8_t)(len * 7); /* zero and 0xff bytes are among the last ones */
-        struct index_put put = { .bucket = "b", .key = &key, .attributes = &attributes, .modified_ns = len };
+        struct index_put put = {.bucket = "b", .key = &key, .attributes = &attributes, .modified_ns = len};
         cr_assert_eq(index_object_put(rig.index, &put, &rig.freed), 0);
         key.bytes[len - 1] = 0xff;
     }
@@ -280,7 +285,7 @@ Test(index, keys_of_every_length_are_kept_and_sort_by_bytes)
         key.bytes[len - 1] = 0xff;
     }
     struct index_list *list;
-    struct index_list_request request = { .kind = INDEX_LIST_OBJECTS, .bucket = "b" };
+    struct index_list_request request = {.kind = INDEX_LIST_OBJECTS, .bucket = "b"};
     cr_assert_eq(index_list_begin(&request, &list), 0);
     while (index_list_step(list, rig.view, 50) == 0) {
     }
@@ -332,7 +337,7 @@ Test(index, another_store_or_a_newer_format_is_refused)
 {
     struct index_rig rig;
     struct index *index = NULL;
-    struct err err = { "" };
+    struct err err = {""};
     rig_open(&rig, 0);
     struct index_options options = rig.options;
     options.store_id[3] ^= 1;
@@ -381,9 +386,10 @@ Test(index, log_stays_bounded_while_objects_are_put)
 /* Every statement that walks must walk an index in its order: a sort or a scan would make lists cost the whole table. */
 Test(index, no_statement_sorts_or_scans_more_than_it_returns)
 {
-    static const enum index_sql may_scan[] = { SQL_EXTENT_WALK, SQL_EXTENT_WALK_CHECKSUMS, SQL_COUNTERS_GET,
-                                               SQL_IDENTITY_GET, SQL_COUNTERS_SET, SQL_VERIFY_OBJECTS,
-                                               SQL_VERIFY_UPLOADS, SQL_VERIFY_PARTS, SQL_PENDING_DELETE_SOME };
+    static const enum index_sql may_scan[] = {
+        SQL_EXTENT_WALK,    SQL_EXTENT_WALK_CHECKSUMS, SQL_COUNTERS_GET,
+        SQL_IDENTITY_GET,   SQL_COUNTERS_SET,          SQL_VERIFY_OBJECTS,
+        SQL_VERIFY_UPLOADS, SQL_VERIFY_PARTS,          SQL_PENDING_DELETE_SOME};
     struct index_rig rig;
     rig_open(&rig, 0);
     for (uint32_t i = 0; i < SQL_COUNT; i++) {
@@ -394,7 +400,8 @@ Test(index, no_statement_sorts_or_scans_more_than_it_returns)
             allowed = allowed || may_scan[k] == i;
         }
         snprintf(text, sizeof(text), "EXPLAIN QUERY PLAN %s", index_sql_texts[i]);
-        cr_assert_eq(sqlite3_prepare_v2(rig.index->view.db, text, -1, &statement, NULL), SQLITE_OK, "%s", text);
+        cr_assert_eq(sqlite3_prepare_v2(rig.index->view.db, text, -1, &statement, NULL), SQLITE_OK, "%s",
+                     text);
         while (sqlite3_step(statement) == SQLITE_ROW) {
             const char *plan = (const char *)sqlite3_column_text(statement, 3);
             bool scans = strncmp(plan, "SCAN", 4) == 0 || strstr(plan, "TEMP B-TREE") != NULL;

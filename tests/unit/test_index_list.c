@@ -34,7 +34,7 @@ static int compare_keys(const void *a, const void *b)
 
 static void random_key(struct rng *rng, struct store_name *key, uint32_t len_max)
 {
-    static const uint8_t alphabet[] = { 'a', 'b', '/', '/', 0x00, 0xff };
+    static const uint8_t alphabet[] = {'a', 'b', '/', '/', 0x00, 0xff};
     key->len = (uint16_t)(1 + rng_below(rng, len_max));
     for (uint32_t i = 0; i < key->len; i++) {
         key->bytes[i] = alphabet[rng_below(rng, sizeof(alphabet))];
@@ -88,7 +88,7 @@ static uint32_t index_ask(struct index_rig *rig, struct rng *rng, struct store_l
     uint32_t n = 0;
     for (;;) {
         struct index_list *builder;
-        struct index_list_request request = { .kind = INDEX_LIST_OBJECTS, .bucket = "b", .options = &options };
+        struct index_list_request request = {.kind = INDEX_LIST_OBJECTS, .bucket = "b", .options = &options};
         options.count_max = 1 + (uint32_t)rng_below(rng, 40);
         cr_assert_eq(index_list_begin(&request, &builder), 0);
         int rc;
@@ -118,7 +118,7 @@ static uint32_t index_ask(struct index_rig *rig, struct rng *rng, struct store_l
 static void fill(struct index_rig *rig, struct rng *rng, struct model *model)
 {
     uint32_t wanted = (uint32_t)rng_below(rng, KEYS_MAX);
-    struct store_attributes attributes = { .etag = "e" };
+    struct store_attributes attributes = {.etag = "e"};
     model->count = 0;
     for (uint32_t i = 0; i < wanted; i++) {
         random_key(rng, &model->keys[model->count++], 6);
@@ -133,7 +133,7 @@ static void fill(struct index_rig *rig, struct rng *rng, struct model *model)
     model->count = kept;
     rig_begin(rig);
     for (uint32_t i = 0; i < model->count; i++) {
-        struct index_put put = { .bucket = "b", .key = &model->keys[i], .attributes = &attributes };
+        struct index_put put = {.bucket = "b", .key = &model->keys[i], .attributes = &attributes};
         cr_assert_eq(index_object_put(rig->index, &put, &rig->freed), 0);
     }
     rig_commit(rig);
@@ -143,7 +143,7 @@ static void ask_and_compare(struct index_rig *rig, struct rng *rng, const struct
 {
     static struct store_name wanted[KEYS_MAX], got[KEYS_MAX];
     static bool wanted_prefix[KEYS_MAX], got_prefix[KEYS_MAX];
-    struct store_list_options options = { 0 };
+    struct store_list_options options = {0};
     if (rng_chance(rng, 1, 2)) {
         random_key(rng, &options.prefix, 3);
     }
@@ -193,7 +193,7 @@ Test(index_list, objects_are_listed_as_the_definition_says)
 Test(index_list, common_prefix_is_skipped_not_walked)
 {
     struct index_rig rig;
-    struct store_attributes attributes = { .etag = "e" };
+    struct store_attributes attributes = {.etag = "e"};
     struct store_name key;
     char text[32];
     rig_open(&rig, 0);
@@ -202,14 +202,14 @@ Test(index_list, common_prefix_is_skipped_not_walked)
     for (uint32_t i = 0; i < 100000; i++) {
         int len = snprintf(text, sizeof(text), "dir/%08u", i);
         rig_key(&key, text, (size_t)len);
-        struct index_put put = { .bucket = "b", .key = &key, .attributes = &attributes };
+        struct index_put put = {.bucket = "b", .key = &key, .attributes = &attributes};
         cr_assert_eq(index_object_put(rig.index, &put, &rig.freed), 0);
     }
     rig_commit(&rig);
     cr_assert_eq(rig_put(&rig, "b", "after", 0), 0);
     cr_assert_eq(rig_put(&rig, "b", "zebra", 0), 0);
-    struct store_list_options options = { .delimiter = "/", .delimiter_len = 1, .count_max = 1000 };
-    struct index_list_request request = { .kind = INDEX_LIST_OBJECTS, .bucket = "b", .options = &options };
+    struct store_list_options options = {.delimiter = "/", .delimiter_len = 1, .count_max = 1000};
+    struct index_list_request request = {.kind = INDEX_LIST_OBJECTS, .bucket = "b", .options = &options};
     struct index_list *builder;
     cr_assert_eq(index_list_begin(&request, &builder), 0);
     cr_assert_eq(index_list_step(builder, rig.view, 8), 1);
@@ -227,8 +227,8 @@ Test(index_list, nothing_asked_for_is_answered_with_nothing)
     rig_open(&rig, 0);
     rig_bucket(&rig, "b");
     cr_assert_eq(rig_put(&rig, "b", "k", 0), 0);
-    struct store_list_options options = { .count_max = 0 };
-    struct index_list_request request = { .kind = INDEX_LIST_OBJECTS, .bucket = "b", .options = &options };
+    struct store_list_options options = {.count_max = 0};
+    struct index_list_request request = {.kind = INDEX_LIST_OBJECTS, .bucket = "b", .options = &options};
     struct index_list *builder;
     cr_assert_eq(index_list_begin(&request, &builder), 0);
     cr_assert_eq(index_list_step(builder, rig.view, 8), 1);
@@ -252,8 +252,8 @@ Test(index_list, buckets_come_in_order_and_in_pages)
         snprintf(name, sizeof(name), "bucket-%02u", 24 - i);
         rig_bucket(&rig, name);
     }
-    struct store_list_options options = { .count_max = 10 };
-    struct index_list_request request = { .kind = INDEX_LIST_BUCKETS, .options = &options };
+    struct store_list_options options = {.count_max = 10};
+    struct index_list_request request = {.kind = INDEX_LIST_BUCKETS, .options = &options};
     uint32_t seen = 0;
     bool more = true;
     while (more) {
