@@ -4,13 +4,15 @@
 # vm-drive: nvme from=writelog.log
 # vm-drive: nvme from=writelog.img
 # vm-memory: 1G
+# vm-timeout: 150
 # vm-modules: ext4 loop
 """The write log tells what the drive was told: replayed whole it gives the drive's content, and the flush
-and FUA requests that durability hangs on are in it.  ext4 survives cuts made from it, and does not when
-flushes are ignored, which shows that the cuts bite."""
+requests that durability hangs on are in it.  ext4 and what was synced into it survive cuts made from it, and do
+not when flushes are ignored, which shows that the cuts bite."""
 import os
 import subprocess
 
+import disk
 import vmtest
 import writelog
 
@@ -43,37 +45,46 @@ def forced_writes_are_durable_before_they_return():
     vmtest.check("fsync leaves a flush", log.entries[after + 1].flags & writelog.FLUSH, "no flush follows")
 
 
-def broken_after(cut, honest):
-    """Makes the drive of a cut; returns what e2fsck or mount hold against it, or None."""
+def lost_after(cut, honest):
+    """Makes the drive of a cut; returns what is wrong with its file system or the files synced before, or None."""
     file = os.open("/tmp/cut", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     os.truncate(file, SIZE)
-    start = writelog.boundary(log, cut) if honest else 0
+    start = writelog.boundary(log, cut if honest else ready)
     writelog.apply_durable(log, file, 0, start)
     writelog.apply_volatile(log, file, start, cut, "ext4", 512, honest)
     os.close(file)
-    loop = vmtest.run("losetup", "-f").strip()
-    vmtest.run("losetup", loop, "/tmp/cut")
+    loop = disk.loop_attach("/tmp/cut", 0, 40 << 20)
     try:
         mounted = subprocess.run(["mount", "-t", "ext4", loop, "/mnt"], stderr=subprocess.PIPE, text=True)
         if mounted.returncode:
             return mounted.stderr.strip()
+        lost = [number for index, number in synced if index <= cut and not is_whole(number)]
         vmtest.run("umount", "/mnt")
         checked = subprocess.run(["e2fsck", "-fn", loop], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return checked.stdout.strip()[-200:] if checked.returncode else None
+        return f"lost files {lost}" if lost else checked.stdout.strip()[-200:] if checked.returncode else None
     finally:
-        vmtest.run("losetup", "-d", loop)
+        disk.loop_detach(loop)
 
 
-def file_system_survives_cuts():
-    # Before this marker mkfs was at work, and a half-made file system may be anything.
-    ready = next(index for index, _ in log.find(b"READY"))
+def is_whole(number):
+    try:
+        with open(f"/mnt/file{number}") as file:
+            return file.read() == f"content {number}\n" * 500
+    except OSError:
+        return False
+
+
+def synced_files_survive_cuts():
     cuts = writelog.choose_cuts(log, CUTS, "ext4", ready)
-    broken = [(cut, text) for cut in cuts for text in [broken_after(cut, True)] if text]
-    vmtest.check(f"ext4 is whole after {CUTS} cuts", not broken, str(broken[:1]))
-    lied = sum(1 for cut in cuts if broken_after(cut, False))
-    vmtest.check(f"a disk that lies about flushes breaks it ({lied} of {CUTS})", lied > 0, "nothing broke")
+    broken = [f"cut {cut}: {text}" for cut in cuts for text in [lost_after(cut, True)] if text]
+    vmtest.check(f"ext4 is whole and has all synced files after {CUTS} cuts", not broken, str(broken[:2]))
+    lied = [text for text in (lost_after(cut, False) for cut in cuts) if text]
+    vmtest.check(f"a disk that lies about flushes is found out ({len(lied)} of {CUTS})", lied, "nothing broke")
 
 
+# Before this marker mkfs was at work, and a half-made file system may be anything.
+ready = next(index for index, _ in log.find(b"READY"))
+synced = [(index, int(data[7:40].split(b".")[0])) for index, data in log.find(b"SYNCED ")]
 whole_log_gives_the_drive()
 forced_writes_are_durable_before_they_return()
-file_system_survives_cuts()
+synced_files_survive_cuts()

@@ -9,6 +9,7 @@ P + 1, in the state after that one: old or new, whole, never a mixture.  verify(
 Owns no server and no disk.
 """
 import dataclasses
+import functools
 import http.client
 import random
 import re
@@ -27,6 +28,7 @@ class Operation:
     version: int
     size: int
 
+    @functools.lru_cache(maxsize=1000)
     def body(self):
         return random.Random(f"{self.key}/{self.version}").randbytes(self.size)
 
