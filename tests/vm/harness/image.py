@@ -13,8 +13,9 @@ import re
 import shutil
 import stat
 import subprocess
-import threading
 import tempfile
+import threading
+import time
 
 from .debian import HERE, SetupError, cache_root
 
@@ -179,10 +180,15 @@ def _base_archive():
     folder = cache_root() / "base"
     path = folder / (key.hexdigest()[:16] + ".cpio")
     if not path.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        _write_base(path.with_suffix(".partial"))
-        path.with_suffix(".partial").rename(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        # Working trees share the cache: each writes under a name of its own and none removes another's.
+        partial = folder / f"{path.name}.{os.getpid()}"
+        _write_base(partial)
+        partial.rename(path)
+        for old in folder.iterdir():
+            if time.time() - old.stat().st_mtime > 7 * 86400:
+                old.unlink(missing_ok=True)
+    os.utime(path)
     return path
 
 
