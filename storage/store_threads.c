@@ -66,30 +66,32 @@ static void store_answer_request(void *ctx, struct store_request *request)
     port_deliver_request(request);
 }
 
-const struct commit_ops store_commit_ops = {
-    .flush = store_flush,
-    .device_state = store_device_state_set,
-    .space_release = store_space_release,
-    .answer_put = store_answer_put,
-    .answer_request = store_answer_request,
-};
-
-static uint64_t store_reader_pin(void *ctx)
+static uint64_t store_epoch_pin(void *ctx)
 {
     struct store *store = ctx;
     return epoch_pin(store->epoch);
 }
 
-static void store_reader_unpin(void *ctx, uint64_t epoch)
+static void store_epoch_unpin(void *ctx, uint64_t epoch)
 {
     struct store *store = ctx;
     epoch_unpin(store->epoch, epoch);
     store_reclaim(store);
 }
 
+const struct commit_ops store_commit_ops = {
+    .flush = store_flush,
+    .device_state = store_device_state_set,
+    .space_release = store_space_release,
+    .pin = store_epoch_pin,
+    .unpin = store_epoch_unpin,
+    .answer_put = store_answer_put,
+    .answer_request = store_answer_request,
+};
+
 const struct index_reader_ops store_reader_ops = {
-    .pin = store_reader_pin,
-    .unpin = store_reader_unpin,
+    .pin = store_epoch_pin,
+    .unpin = store_epoch_unpin,
     .answer = store_answer_request,
 };
 
