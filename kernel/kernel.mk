@@ -8,3 +8,22 @@ KERNEL_OUT ?= build/kernel
 # The software NIC for Debian's stock kernel: build/kernel/netdevsim.ko and psample.ko.
 kernel-module: | $(D)/stamp-build $(D)/stamp-kernel
 	@kernel/build-module.sh $(KERNEL_OUT)
+
+.PHONY: kernel kernel-lockdep kernel-check test-vm-kernel
+# A small kernel with the whole series: build/kernel/minimal/bzImage (minutes of CPU the first time).
+kernel:
+	@kernel/build-kernel.sh minimal $(KERNEL_OUT)/minimal
+# The same with lockdep and KASAN.
+kernel-lockdep:
+	@kernel/build-kernel.sh lockdep $(KERNEL_OUT)/lockdep
+# Every patch applies, compiles on its own and adds no warning.
+kernel-check:
+	@kernel/check.sh
+# The software NIC and the netlink API on the patched kernel with lockdep and KASAN.
+test-vm-kernel: build kernel-lockdep $(D)/stamp-build $(D)/stamp-vm
+	@tests/vm/run --build $(O) --kernel $(KERNEL_OUT)/lockdep nsim-zcrx nsim-rx-buf-len
+
+## kernel-module    build the software NIC (patched netdevsim) for Debian's stock kernel
+## kernel           build a small kernel with the patch series (minutes)
+## kernel-check     check the patch series one by one
+## test-vm-kernel   run the software NIC cases on the patched kernel with lockdep and KASAN

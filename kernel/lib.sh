@@ -153,3 +153,58 @@ inputs_hash() {
 	{ echo "$BASE_VERSION $KERNEL_CC $("$KERNEL_CC" -dumpfullversion)"; cat "$@"; } |
 		sha256sum | cut -c1-16
 }
+
+# The source with the whole series applied; prints the folder. One such tree is kept per base and
+# brought up to date in place, so that files which no patch changed keep their times and objects.
+patched_tree() {
+	local src dir=$KERNEL_CACHE/patched-$BASE_VERSION new file patch
+	src=$(source_tree)
+	if [ ! -d "$dir" ]; then
+		new=$(mktemp -d "$dir.tmp.XXXXXX")
+		# Hard links: a patched file is written anew and leaves the original alone.
+		cp -al "$src/." "$new/"
+		chmod 755 "$new"
+		mv -T "$new" "$dir"
+	fi
+	new=$(mktemp -d "$KERNEL_CACHE/series.tmp.XXXXXX")
+	apply_series "$src" "$new"
+	while read -r file; do
+		cmp -s "$new/$file" "$dir/$file" && continue
+		rm -f "$dir/$file"
+		mkdir -p "$(dirname "$dir/$file")"
+		cp "$new/$file" "$dir/$file"
+	done < <(cd "$new" && find . -type f; previously_patched "$dir")
+	(cd "$new" && find . -type f) >"$dir/.penstock-patched"
+	rm -rf "$new"
+	echo "$dir"
+}
+
+# Files an earlier state of the series changed and this one may not: they come back from the source.
+previously_patched() {
+	local dir=$1 file
+	[ -f "$dir/.penstock-patched" ] || return 0
+	while read -r file; do
+		[ -e "$new/$file" ] && continue
+		if [ -e "$src/$file" ]; then
+			mkdir -p "$new/$(dirname "$file")"
+			cp "$src/$file" "$new/$file"
+			echo "$file"
+		else
+			rm -f "$dir/$file"
+		fi
+	done <"$dir/.penstock-patched"
+}
+
+# The files that patches touch, from the source into an empty folder, then the patches in order.
+apply_series() {
+	local src=$1 to=$2 patch file
+	for patch in $(series_patches); do
+		while read -r file; do
+			[ -e "$src/$file" ] && [ ! -e "$to/$file" ] || continue
+			mkdir -p "$to/$(dirname "$file")"
+			cp "$src/$file" "$to/$file"
+		done < <(git apply --numstat "$patch" | cut -f3)
+		(cd "$to" && git apply "$patch") ||
+			die "$(basename "$patch") does not apply to $BASE_VERSION"
+	done
+}
