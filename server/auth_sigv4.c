@@ -286,7 +286,7 @@ static char take_decoded(struct text *text)
     size_t used = 1;
 
     if (c == '%' && text->len >= 3) {
-        c = (char)(text_hex_digit(text->at[1]) << 4 | text_hex_digit(text->at[2]));
+        c = (char)(text_hex_digit(text->at[1]) * 16 + text_hex_digit(text->at[2]));
         used = 3;
     }
     *text = text_of(text->at + used, text->len - used);

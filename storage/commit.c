@@ -604,6 +604,7 @@ static void load_object(struct commit *commit, struct store_request *request)
         request->object = NULL;
         return;
     }
+    CHECK(request->object != NULL);
     request->object->epoch = epoch;
 }
 
@@ -617,6 +618,7 @@ static void answer(struct commit *commit, struct work *work, uint64_t now_ns)
         commit->ops->answer_put(commit->ctx, work->put);
         return;
     }
+    CHECK(work->request != NULL);
     work->request->status = work->status;
     if (work->status == 0 && makes_object(work->request)) {
         load_object(commit, work->request);

@@ -111,6 +111,7 @@ static int lookup_object(struct index_reader *reader, struct store_request *requ
         reader->ops->unpin(reader->ctx, epoch);
         return rc;
     }
+    CHECK(request->object != NULL);
     request->object->epoch = epoch;
     return 0;
 }

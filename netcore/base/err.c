@@ -7,7 +7,6 @@
 #include <string.h>
 
 static const char *const project_texts[] = {
-    /* NOLINTNEXTLINE(misc-redundant-expression): the first row, written as the others are. */
     [ERR_CORRUPT - ERR_CORRUPT] = "stored data does not match its checksum",
     [ERR_NOT_FORMATTED - ERR_CORRUPT] = "device is not formatted for penstock",
     [ERR_FOREIGN_STORE - ERR_CORRUPT] = "device belongs to another store",
