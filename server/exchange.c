@@ -200,7 +200,7 @@ void exchange_end(struct exchange *x)
 
 static bool exchange_is_settled(const struct exchange *x)
 {
-    return x->conn == NULL && !x->is_waiting && upload_is_settled(&x->upload) &&
+    return x->conn == NULL && !x->is_waiting && x->more_waiting == 0 && upload_is_settled(&x->upload) &&
            (x->ops == NULL || x->ops->read == NULL || x->download.read == NULL);
 }
 

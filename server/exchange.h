@@ -32,7 +32,7 @@
 #include "server/xml_out.h"
 
 #define EXCHANGE_OUT_HEAD 6144U /* bytes of an answer's head: STORE_META_MAX and our own headers */
-#define EXCHANGE_OUT_SIZE 16384U
+#define EXCHANGE_OUT_SIZE 10240U
 #define EXCHANGE_TARGET_MAX                                                                                  \
     8192U /* bytes of a request target: a key of 1,024 escaped bytes and a presigned query */
 #define EXCHANGE_MAGIC 0x78636867U
@@ -109,6 +109,37 @@ struct listing {
     bool is_sending; /* the block is being sent */
 };
 
+/* CompleteMultipartUpload: parts are named in x->table; what they hold is gathered from listings of the upload. */
+struct completing {
+    struct store_list_options options;
+    uint32_t count; /* parts named */
+    uint32_t next;  /* the next of them to be met in the listing */
+    struct s3_checksum etag; /* MD5 over the parts' */
+    struct s3_checksum composite;
+    enum s3_checksum_kind kind; /* of every part so far; NONE: at least one has none, or they differ */
+    bool is_full_object;
+    uint64_t crc; /* of the parts so far, as one */
+};
+
+/* DeleteObjects: keys and requests lie in x->table. */
+struct deleting {
+    uint32_t count;
+    uint32_t submitted;
+    uint32_t written; /* into the answer */
+    uint32_t key_bytes;
+    uint8_t phase;
+    bool is_quiet;
+    struct s3_checksum digests[2]; /* Content-MD5 and the x-amz-checksum of the document */
+    struct s3_checksum_request checks;
+};
+
+/* CopyObject and UploadPartCopy. */
+struct copying {
+    bool is_replacing; /* x-amz-metadata-directive: REPLACE */
+    char bucket[STORE_BUCKET_MAX + 1];
+    struct store_name key;
+};
+
 struct exchange {
     uint32_t magic;
     enum exchange_stage stage;
@@ -128,6 +159,7 @@ struct exchange {
 
     /* the store */
     struct store_request request;
+    uint32_t more_waiting; /* requests beside `request` (DeleteObjects) that are under way */
     void (*after)(struct exchange *x);
     struct store_object *object;
     struct store_object *source; /* of a copy */
@@ -154,6 +186,9 @@ struct exchange {
     union {
         struct download download;
         struct listing listing;
+        struct completing completing;
+        struct deleting deleting;
+        struct copying copying;
     };
 
     struct xml_out xml_out;            /* over the body part of `out`, or over the block */

@@ -22,6 +22,8 @@ bool s3_may_see_bucket(const struct exchange *x, struct text bucket);
 /* s3_put.c */
 void s3_put_object(struct exchange *x);
 void s3_upload_part(struct exchange *x);
+/* If-Match and If-None-Match of a request that makes an object, into x->upload (after upload_init). */
+enum s3_error s3_put_condition(struct exchange *x);
 /* The 200 of an upload: ETag and checksum. */
 void s3_put_headers(struct exchange *x, const struct store_attributes *attributes);
 /* s3_get.c */
@@ -40,6 +42,7 @@ void s3_object_query(struct exchange *x); /* ACL, tags */
 /* s3_delete.c */
 void s3_delete_object(struct exchange *x);
 void s3_delete_objects(struct exchange *x);
+/* One of the requests of a multi-delete is back. */
 void s3_delete_returned(struct exchange *x, struct store_request *request);
 /* s3_copy.c */
 void s3_copy_object(struct exchange *x);

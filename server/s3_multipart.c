@@ -1,14 +1,291 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * s3_multipart: creating, completing and aborting uploads (parts: s3_put.c, s3_copy.c; listings: s3_listing.c).
+ *
+ * Completion: the document names parts; a listing of the upload then gives each part's ETag and checksum as stored, from
+ * which the object's are made; the store decides in one transaction whether the parts named are the parts there are.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
 #include "server/s3_handlers.h"
+
+/* ---- CreateMultipartUpload ------------------------------------------------------------------------------------ */
+
+static void create_done(struct exchange *x)
+{
+    if (s3_answer_failed(x)) {
+        return;
+    }
+    struct text algorithm = http_request_header(x, "x-amz-checksum-algorithm");
+    if (!exchange_block_take(x)) {
+        return;
+    }
+    xml_out_begin(&x->xml_out, x->block, WORKER_BLOCK_SIZE);
+    bool fits = s3_xml_initiate_upload(&x->xml_out, x->target.bucket, x->target.key,
+                                       text_of_string(x->request.upload_id));
+    CHECK(fits);
+    http_response_begin(x, 200);
+    if (!text_is_absent(algorithm)) {
+        http_response_header(x, "x-amz-checksum-algorithm", algorithm);
+    }
+    http_respond_xml(x, 200);
+}
+
+static const struct exchange_ops create_ops = { .resume = create_done };
+
 void s3_create_upload(struct exchange *x)
 {
-    http_respond_error(x, S3_ERR_NOT_IMPLEMENTED);
+    struct text algorithm = http_request_header(x, "x-amz-checksum-algorithm");
+    upload_init(x, NULL); /* Only its attributes are used: the store reads them until the request is back. */
+    enum s3_error error = s3_meta_pack(&x->upload.attributes, &x->head, x->head_bytes);
+    if (error == S3_OK && !text_is_absent(algorithm) && s3_checksum_from_name(algorithm) == S3_CHECKSUM_NONE) {
+        error = S3_ERR_INVALID_CHECKSUM;
+    }
+    if (error != S3_OK) {
+        http_respond_error(x, error);
+        return;
+    }
+    s3_request_target(x);
+    x->ops = &create_ops;
+    x->request.attributes = &x->upload.attributes;
+    exchange_submit(x, STORE_UPLOAD_CREATE, create_done);
 }
-void s3_complete_upload(struct exchange *x)
+
+/* ---- AbortMultipartUpload ------------------------------------------------------------------------------------- */
+
+static void abort_done(struct exchange *x)
 {
-    http_respond_error(x, S3_ERR_NOT_IMPLEMENTED);
+    if (!s3_answer_failed(x)) {
+        http_respond_empty(x, 204);
+    }
 }
+
 void s3_abort_upload(struct exchange *x)
 {
-    http_respond_error(x, S3_ERR_NOT_IMPLEMENTED);
+    s3_request_target(x);
+    s3_request_upload_id(x);
+    exchange_submit(x, STORE_UPLOAD_ABORT, abort_done);
+}
+
+/* ---- CompleteMultipartUpload: the document -------------------------------------------------------------------- */
+
+static enum s3_error complete_part(void *context, const struct s3_xml_read_part *part)
+{
+    struct exchange *x = context;
+    struct store_part_ref *parts = x->table;
+    if (x->completing.count == STORE_PART_MAX) {
+        return S3_ERR_MALFORMED_XML;
+    }
+    if (part->etag.len > STORE_ETAG_MAX) {
+        return S3_ERR_INVALID_PART;
+    }
+    struct store_part_ref *ref = &parts[x->completing.count++];
+    memset(ref, 0, sizeof(*ref));
+    ref->number = part->number;
+    memcpy(ref->etag, part->etag.at, part->etag.len);
+    if (part->checksum_kind != S3_CHECKSUM_NONE) {
+        int len = snprintf(ref->checksum, sizeof(ref->checksum), "%s=%.*s", s3_checksum_name(part->checksum_kind),
+                           (int)part->checksum.len, part->checksum.at);
+        if (len >= (int)sizeof(ref->checksum)) {
+            return S3_ERR_INVALID_PART;
+        }
+    }
+    return S3_OK;
+}
+
+static void complete_body(struct exchange *x, const struct slice *slice)
+{
+    if (x->xml_error == S3_OK) {
+        x->xml_error = s3_xml_read_feed(&x->xml, slice->addr, slice->len);
+    }
+    slice_release(slice);
+}
+
+/* ---- CompleteMultipartUpload: gathering what the parts hold --------------------------------------------------- */
+
+/* Every ETag of ours begins with 16 bytes in hex: an MD5 or, for opaque ones, random. */
+static void complete_fold_etag(struct completing *completing, const char *etag)
+{
+    uint8_t digest[16] = { 0 };
+    struct text text = text_of_string(etag);
+    text.len = text.len > 32 ? 32 : text.len;
+    (void)s3_hex_decode(text, digest, sizeof(digest)); /* Anything else counts as zeros; it is our own text. */
+    s3_checksum_update(&completing->etag, digest, sizeof(digest));
+}
+
+static bool complete_wants_full_object(const struct exchange *x, enum s3_checksum_kind kind)
+{
+    return kind == S3_CHECKSUM_CRC64NVME ||
+           text_is_nocase(http_request_header(x, "x-amz-checksum-type"), "FULL_OBJECT");
+}
+
+static void complete_fold_checksum(struct exchange *x, const struct store_list_entry *entry)
+{
+    struct completing *completing = &x->completing;
+    struct text value;
+    uint8_t digest[S3_CHECKSUM_SIZE_MAX];
+    enum s3_checksum_kind kind = s3_checksum_attribute(entry->checksum, &value);
+    if (completing->next == 0 && kind != S3_CHECKSUM_NONE && s3_checksum_open(&completing->composite, kind) == 0) {
+        completing->kind = kind;
+        completing->is_full_object = complete_wants_full_object(x, kind) && s3_checksum_is_crc(kind);
+    }
+    bool is_good = kind == completing->kind && kind != S3_CHECKSUM_NONE &&
+                   s3_base64_decode(value, digest, sizeof(digest)) == (long)s3_checksum_size(kind);
+    if (!is_good) {
+        completing->kind = S3_CHECKSUM_NONE;
+        return;
+    }
+    s3_checksum_update(&completing->composite, digest, s3_checksum_size(kind));
+    if (completing->is_full_object) {
+        uint64_t crc = s3_checksum_crc_from_digest(kind, digest);
+        completing->crc =
+            completing->next == 0 ? crc : s3_checksum_crc_combine(kind, completing->crc, crc, entry->size);
+    }
+}
+
+static void complete_fold(struct exchange *x)
+{
+    struct completing *completing = &x->completing;
+    const struct store_part_ref *parts = x->table;
+    for (uint32_t i = 0; i < x->list->count; i++) {
+        const struct store_list_entry *entry = &x->list->entries[i];
+        completing->options.after_part = entry->part_number;
+        if (completing->next == completing->count || entry->part_number != parts[completing->next].number) {
+            continue; /* Not named: the store frees it. One that is named and absent is found by the store, too. */
+        }
+        complete_fold_etag(completing, entry->etag);
+        complete_fold_checksum(x, entry);
+        completing->next++;
+    }
+}
+
+static enum s3_error complete_attributes(struct exchange *x)
+{
+    struct completing *completing = &x->completing;
+    struct store_attributes *attributes = &x->upload.attributes;
+    uint8_t digest[S3_CHECKSUM_SIZE_MAX];
+    char text[S3_CHECKSUM_TEXT_MAX];
+    (void)s3_checksum_final(&completing->etag, digest); /* MD5: 16 bytes. */
+    s3_hex_encode(digest, 16, attributes->etag);
+    (void)snprintf(attributes->etag + 32, sizeof(attributes->etag) - 32, "-%u", completing->count); /* 6 bytes */
+    enum s3_checksum_kind kind = completing->kind;
+    if (kind == S3_CHECKSUM_NONE) {
+        return S3_OK;
+    }
+    (void)s3_checksum_final(&completing->composite, digest); /* The size follows from the kind. */
+    if (completing->is_full_object) {
+        s3_checksum_crc_to_digest(kind, completing->crc, digest);
+    }
+    (void)s3_checksum_text(kind, digest, completing->is_full_object ? 0 : completing->count, text); /* Terminated. */
+    (void)snprintf(attributes->checksum, sizeof(attributes->checksum), "%s=%s", s3_checksum_name(kind), text);
+    struct text expected = http_request_header(x, s3_checksum_header(kind));
+    return text_is_absent(expected) || text_is(expected, text) ? S3_OK : S3_ERR_BAD_DIGEST;
+}
+
+/* ---- CompleteMultipartUpload: the answer ---------------------------------------------------------------------- */
+
+static void complete_respond(struct exchange *x)
+{
+    char etag[S3_ETAG_TEXT_MAX];
+    struct s3_xml_checksum checksum = { 0 };
+    const struct store_attributes *attributes = &x->upload.attributes;
+    checksum.kind = s3_checksum_attribute(attributes->checksum, &checksum.value);
+    checksum.is_full_object = x->completing.is_full_object;
+    struct text path = x->target.path;
+    xml_out_begin(&x->xml_out, x->block, WORKER_BLOCK_SIZE);
+    (void)s3_etag_text(attributes->etag, etag);
+    bool fits = s3_xml_complete_upload(&x->xml_out, path, x->target.bucket, x->target.key,
+                                       text_of_string(attributes->etag),
+                                       checksum.kind == S3_CHECKSUM_NONE ? NULL : &checksum);
+    CHECK(fits); /* A path is at most EXCHANGE_TARGET_MAX bytes and grows sixfold at most. */
+    http_response_begin(x, 200);
+    http_respond_xml(x, 200);
+}
+
+static void complete_done(struct exchange *x)
+{
+    if (!s3_answer_failed(x)) {
+        complete_respond(x);
+    }
+}
+
+static void complete_commit(struct exchange *x)
+{
+    enum s3_error error = complete_attributes(x);
+    if (error != S3_OK) {
+        http_respond_error(x, error);
+        return;
+    }
+    x->request.attributes = &x->upload.attributes;
+    x->request.condition = x->upload.has_condition ? &x->upload.condition : NULL;
+    x->request.parts = x->table;
+    x->request.part_count = x->completing.count;
+    exchange_submit(x, STORE_UPLOAD_COMPLETE, complete_done);
+}
+
+static void complete_listed(struct exchange *x)
+{
+    if (s3_answer_failed(x)) {
+        return;
+    }
+    complete_fold(x);
+    if (x->list->is_truncated && x->list->count > 0 && x->completing.next < x->completing.count) {
+        exchange_submit(x, STORE_PART_LIST, complete_listed);
+    } else {
+        complete_commit(x);
+    }
+}
+
+static void complete_body_end(struct exchange *x)
+{
+    enum s3_error error = x->xml_error != S3_OK ? x->xml_error : s3_xml_read_finish(&x->xml);
+    if (error == S3_OK && s3_checksum_open(&x->completing.etag, S3_CHECKSUM_MD5) < 0) {
+        error = S3_ERR_INTERNAL;
+    }
+    if (error != S3_OK) {
+        http_respond_error(x, error);
+        return;
+    }
+    x->completing.options.count_max = 1000;
+    x->request.list_options = &x->completing.options;
+    exchange_submit(x, STORE_PART_LIST, complete_listed);
+}
+
+static void complete_drop(struct exchange *x)
+{
+    s3_checksum_close(&x->completing.etag);
+    s3_checksum_close(&x->completing.composite);
+}
+
+static void complete_begin(struct exchange *x)
+{
+    if (exchange_table_take(x) && exchange_block_take(x)) {
+        http_body_accept(x);
+    }
+}
+
+static const struct exchange_ops complete_ops = {
+    .body = complete_body, .body_end = complete_body_end, .resume = complete_begin, .drop = complete_drop
+};
+
+void s3_complete_upload(struct exchange *x)
+{
+    const struct s3_xml_read_handler handler = { .part = complete_part, .context = x };
+    memset(&x->completing, 0, sizeof(x->completing));
+    upload_init(x, NULL); /* Only its attributes and condition are used. */
+    enum s3_error error = s3_put_condition(x);
+    if (error == S3_OK && s3_xml_read_open(&x->xml, S3_XML_DOCUMENT_COMPLETE, &handler) < 0) {
+        error = S3_ERR_INTERNAL;
+    }
+    if (error != S3_OK) {
+        http_respond_error(x, error);
+        return;
+    }
+    x->is_xml_open = true;
+    x->ops = &complete_ops;
+    s3_request_target(x);
+    s3_request_upload_id(x);
+    complete_begin(x);
 }

@@ -63,7 +63,7 @@ static void s3_put_ready(struct exchange *x)
     http_body_accept(x);
 }
 
-static enum s3_error s3_put_condition(struct exchange *x)
+enum s3_error s3_put_condition(struct exchange *x)
 {
     struct http_cond cond;
     struct text etag = {0};

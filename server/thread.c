@@ -113,8 +113,8 @@ static int thread_open_port(struct thread *thread, struct err *err)
         .writes_per_put_max = conf->store.writes_per_upload_max,
     };
     for (uint32_t i = 0; i < conf->listener_count; i++) {
-        /* Twice: an upload whose peer has gone keeps its place until the device has answered. */
-        options.puts_max += 2 * conf->listeners[i].limits.uploads_max;
+        /* Uploads whose peer has gone keep their place until the device has answered: some room for these. */
+        options.puts_max += conf->listeners[i].limits.uploads_max + conf->listeners[i].limits.uploads_max / 8 + 16;
     }
     int rc = store_port_open(thread->store, &options, &thread->port, err);
     if (rc == 0) {
