@@ -112,8 +112,8 @@ struct listing {
 /* CompleteMultipartUpload: parts are named in x->table; what they hold is gathered from listings of the upload. */
 struct completing {
     struct store_list_options options;
-    uint32_t count; /* parts named */
-    uint32_t next;  /* the next of them to be met in the listing */
+    uint32_t count;          /* parts named */
+    uint32_t next;           /* the next of them to be met in the listing */
     struct s3_checksum etag; /* MD5 over the parts' */
     struct s3_checksum composite;
     enum s3_checksum_kind kind; /* of every part so far; NONE: at least one has none, or they differ */

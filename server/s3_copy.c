@@ -11,7 +11,7 @@
 
 static void copy_respond(struct exchange *x, const struct store_attributes *attributes, uint64_t modified_ns)
 {
-    struct s3_xml_checksum checksum = { 0 };
+    struct s3_xml_checksum checksum = {0};
     checksum.kind = s3_checksum_attribute(attributes->checksum, &checksum.value);
     http_xml_begin(x);
     bool fits = s3_xml_copy_result(&x->xml_out, x->target.op == S3_OP_UPLOAD_PART_COPY,
@@ -48,7 +48,8 @@ static enum s3_error copy_check_source(struct exchange *x)
         .modified_s = (int64_t)(store_object_modified_ns(x->source) / NS_PER_S),
     };
     http_cond_from_head(&cond, &x->head, x->head_bytes, "x-amz-copy-source-");
-    return http_cond_evaluate_copy(&cond, &object, now_s) == HTTP_COND_PROCEED ? S3_OK : S3_ERR_PRECONDITION_FAILED;
+    return http_cond_evaluate_copy(&cond, &object, now_s) == HTTP_COND_PROCEED ? S3_OK
+                                                                               : S3_ERR_PRECONDITION_FAILED;
 }
 
 /* The looked-up object becomes the source, and the request is turned to the target. */
@@ -144,7 +145,7 @@ static void part_copy_found(struct exchange *x)
     }
     enum s3_error error = copy_source_found(x);
     uint64_t size = store_object_size(x->source);
-    struct http_range range = { .first = 0, .len = size };
+    struct http_range range = {.first = 0, .len = size};
     struct text header = http_request_header(x, "x-amz-copy-source-range");
     if (error == S3_OK && !text_is_absent(header) && !http_range_parse_copy(header, size, &range)) {
         error = S3_ERR_INVALID_COPY_RANGE;

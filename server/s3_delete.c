@@ -17,7 +17,7 @@
 struct delete_key {
     uint32_t offset; /* in table->keys */
     uint16_t len;
-    uint16_t error;  /* enum s3_error; S3_OK: deleted */
+    uint16_t error; /* enum s3_error; S3_OK: deleted */
 };
 
 struct delete_table {
@@ -159,7 +159,8 @@ void s3_delete_returned(struct exchange *x, struct store_request *request)
 
 static void deletes_start(struct exchange *x)
 {
-    if (s3_answer_failed(x)) { /* The bucket is looked up first: without it S3 answers 404, not a list of errors. */
+    if (s3_answer_failed(
+            x)) { /* The bucket is looked up first: without it S3 answers 404, not a list of errors. */
         return;
     }
     struct delete_table *table = x->table;
@@ -184,10 +185,11 @@ static enum s3_error deletes_object(void *context, const struct s3_xml_read_obje
         return S3_ERR_MALFORMED_XML;
     }
     struct delete_key *entry = &table->entries[deleting->count++];
-    *entry = (struct delete_key){ .offset = deleting->key_bytes, .len = (uint16_t)object->key.len };
+    *entry = (struct delete_key){.offset = deleting->key_bytes, .len = (uint16_t)object->key.len};
     memcpy(table->keys + entry->offset, object->key.at, object->key.len);
     deleting->key_bytes += (uint32_t)object->key.len;
-    if (!text_is_absent(object->version_id) && object->version_id.len > 0 && !text_is(object->version_id, "null")) {
+    if (!text_is_absent(object->version_id) && object->version_id.len > 0 &&
+        !text_is(object->version_id, "null")) {
         entry->error = S3_ERR_NOT_FOUND_VERSION;
     } else if (!s3_may(x, S3_PERMISSION_DELETE, x->target.bucket, object->key)) {
         entry->error = S3_ERR_ACCESS_DENIED;
@@ -248,17 +250,17 @@ static void deletes_drop(struct exchange *x)
     }
 }
 
-static const struct exchange_ops deletes_ops = { .body = deletes_body,
-                                                 .body_end = deletes_body_end,
-                                                 .sent = deletes_sent,
-                                                 .resume = deletes_begin,
-                                                 .drop = deletes_drop };
+static const struct exchange_ops deletes_ops = {.body = deletes_body,
+                                                .body_end = deletes_body_end,
+                                                .sent = deletes_sent,
+                                                .resume = deletes_begin,
+                                                .drop = deletes_drop};
 
 static enum s3_error deletes_digests(struct exchange *x)
 {
     struct deleting *deleting = &x->deleting;
     enum s3_error error = s3_checksum_request_read(&deleting->checks, &x->head, x->head_bytes);
-    const enum s3_checksum_kind kinds[] = { deleting->checks.md5.kind, deleting->checks.header.kind };
+    const enum s3_checksum_kind kinds[] = {deleting->checks.md5.kind, deleting->checks.header.kind};
     for (size_t i = 0; error == S3_OK && i < ARRAY_COUNT(kinds); i++) {
         if (kinds[i] != S3_CHECKSUM_NONE && s3_checksum_open(&deleting->digests[i], kinds[i]) < 0) {
             error = S3_ERR_INTERNAL;
@@ -269,7 +271,7 @@ static enum s3_error deletes_digests(struct exchange *x)
 
 void s3_delete_objects(struct exchange *x)
 {
-    const struct s3_xml_read_handler handler = { .object = deletes_object, .context = x };
+    const struct s3_xml_read_handler handler = {.object = deletes_object, .context = x};
     memset(&x->deleting, 0, sizeof(x->deleting));
     x->ops = &deletes_ops;
     enum s3_error error = deletes_digests(x);

@@ -33,14 +33,15 @@ static void create_done(struct exchange *x)
     http_respond_xml(x, 200);
 }
 
-static const struct exchange_ops create_ops = { .resume = create_done };
+static const struct exchange_ops create_ops = {.resume = create_done};
 
 void s3_create_upload(struct exchange *x)
 {
     struct text algorithm = http_request_header(x, "x-amz-checksum-algorithm");
     upload_init(x, NULL); /* Only its attributes are used: the store reads them until the request is back. */
     enum s3_error error = s3_meta_pack(&x->upload.attributes, &x->head, x->head_bytes);
-    if (error == S3_OK && !text_is_absent(algorithm) && s3_checksum_from_name(algorithm) == S3_CHECKSUM_NONE) {
+    if (error == S3_OK && !text_is_absent(algorithm) &&
+        s3_checksum_from_name(algorithm) == S3_CHECKSUM_NONE) {
         error = S3_ERR_INVALID_CHECKSUM;
     }
     if (error != S3_OK) {
@@ -86,8 +87,8 @@ static enum s3_error complete_part(void *context, const struct s3_xml_read_part 
     ref->number = part->number;
     memcpy(ref->etag, part->etag.at, part->etag.len);
     if (part->checksum_kind != S3_CHECKSUM_NONE) {
-        int len = snprintf(ref->checksum, sizeof(ref->checksum), "%s=%.*s", s3_checksum_name(part->checksum_kind),
-                           (int)part->checksum.len, part->checksum.at);
+        int len = snprintf(ref->checksum, sizeof(ref->checksum), "%s=%.*s",
+                           s3_checksum_name(part->checksum_kind), (int)part->checksum.len, part->checksum.at);
         if (len >= (int)sizeof(ref->checksum)) {
             return S3_ERR_INVALID_PART;
         }
@@ -108,10 +109,11 @@ static void complete_body(struct exchange *x, const struct slice *slice)
 /* Every ETag of ours begins with 16 bytes in hex: an MD5 or, for opaque ones, random. */
 static void complete_fold_etag(struct completing *completing, const char *etag)
 {
-    uint8_t digest[16] = { 0 };
+    uint8_t digest[16] = {0};
     struct text text = text_of_string(etag);
     text.len = text.len > 32 ? 32 : text.len;
-    (void)s3_hex_decode(text, digest, sizeof(digest)); /* Anything else counts as zeros; it is our own text. */
+    (void)s3_hex_decode(text, digest,
+                        sizeof(digest)); /* Anything else counts as zeros; it is our own text. */
     s3_checksum_update(&completing->etag, digest, sizeof(digest));
 }
 
@@ -127,7 +129,8 @@ static void complete_fold_checksum(struct exchange *x, const struct store_list_e
     struct text value;
     uint8_t digest[S3_CHECKSUM_SIZE_MAX];
     enum s3_checksum_kind kind = s3_checksum_attribute(entry->checksum, &value);
-    if (completing->next == 0 && kind != S3_CHECKSUM_NONE && s3_checksum_open(&completing->composite, kind) == 0) {
+    if (completing->next == 0 && kind != S3_CHECKSUM_NONE &&
+        s3_checksum_open(&completing->composite, kind) == 0) {
         completing->kind = kind;
         completing->is_full_object = complete_wants_full_object(x, kind) && s3_checksum_is_crc(kind);
     }
@@ -169,7 +172,8 @@ static enum s3_error complete_attributes(struct exchange *x)
     char text[S3_CHECKSUM_TEXT_MAX];
     (void)s3_checksum_final(&completing->etag, digest); /* MD5: 16 bytes. */
     s3_hex_encode(digest, 16, attributes->etag);
-    (void)snprintf(attributes->etag + 32, sizeof(attributes->etag) - 32, "-%u", completing->count); /* 6 bytes */
+    (void)snprintf(attributes->etag + 32, sizeof(attributes->etag) - 32, "-%u",
+                   completing->count); /* 6 bytes */
     enum s3_checksum_kind kind = completing->kind;
     if (kind == S3_CHECKSUM_NONE) {
         return S3_OK;
@@ -178,7 +182,8 @@ static enum s3_error complete_attributes(struct exchange *x)
     if (completing->is_full_object) {
         s3_checksum_crc_to_digest(kind, completing->crc, digest);
     }
-    (void)s3_checksum_text(kind, digest, completing->is_full_object ? 0 : completing->count, text); /* Terminated. */
+    (void)s3_checksum_text(kind, digest, completing->is_full_object ? 0 : completing->count,
+                           text); /* Terminated. */
     (void)snprintf(attributes->checksum, sizeof(attributes->checksum), "%s=%s", s3_checksum_name(kind), text);
     struct text expected = http_request_header(x, s3_checksum_header(kind));
     return text_is_absent(expected) || text_is(expected, text) ? S3_OK : S3_ERR_BAD_DIGEST;
@@ -189,7 +194,7 @@ static enum s3_error complete_attributes(struct exchange *x)
 static void complete_respond(struct exchange *x)
 {
     char etag[S3_ETAG_TEXT_MAX];
-    struct s3_xml_checksum checksum = { 0 };
+    struct s3_xml_checksum checksum = {0};
     const struct store_attributes *attributes = &x->upload.attributes;
     checksum.kind = s3_checksum_attribute(attributes->checksum, &checksum.value);
     checksum.is_full_object = x->completing.is_full_object;
@@ -267,12 +272,11 @@ static void complete_begin(struct exchange *x)
 }
 
 static const struct exchange_ops complete_ops = {
-    .body = complete_body, .body_end = complete_body_end, .resume = complete_begin, .drop = complete_drop
-};
+    .body = complete_body, .body_end = complete_body_end, .resume = complete_begin, .drop = complete_drop};
 
 void s3_complete_upload(struct exchange *x)
 {
-    const struct s3_xml_read_handler handler = { .part = complete_part, .context = x };
+    const struct s3_xml_read_handler handler = {.part = complete_part, .context = x};
     memset(&x->completing, 0, sizeof(x->completing));
     upload_init(x, NULL); /* Only its attributes and condition are used. */
     enum s3_error error = s3_put_condition(x);

@@ -114,7 +114,8 @@ static int thread_open_port(struct thread *thread, struct err *err)
     };
     for (uint32_t i = 0; i < conf->listener_count; i++) {
         /* Uploads whose peer has gone keep their place until the device has answered: some room for these. */
-        options.puts_max += conf->listeners[i].limits.uploads_max + conf->listeners[i].limits.uploads_max / 8 + 16;
+        options.puts_max +=
+            conf->listeners[i].limits.uploads_max + conf->listeners[i].limits.uploads_max / 8 + 16;
     }
     int rc = store_port_open(thread->store, &options, &thread->port, err);
     if (rc == 0) {
