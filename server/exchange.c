@@ -118,7 +118,7 @@ void exchange_read_done(struct exchange *x, struct store_read *read)
 void exchange_copied_claim(struct exchange *x)
 {
     metrics_copied_claim(x->listener->cells, store_port_copied_bytes(x->worker->port),
-                         x->listener->copied_seen);
+                         x->worker->copied_seen);
 }
 
 bool exchange_is_throttled(const struct exchange *x)

@@ -62,7 +62,6 @@ struct listener {
     uint32_t upload_count;
     bool is_broken;  /* the backend failed; its connections are gone */
     bool is_stopped; /* accepts nothing any more */
-    uint64_t copied_seen[STORE_COPY_REASONS];
     struct text domain; /* virtual-host style; absent: none */
 };
 
@@ -96,6 +95,7 @@ struct worker {
     uint64_t now_ns;
     uint64_t wall_ns;
     struct metrics_worker *cells;
+    uint64_t copied_seen[STORE_COPY_REASONS]; /* of the port, so that two listeners never claim one byte */
     struct listener listeners[CONF_LISTENERS_MAX];
     uint32_t listener_count;
 
