@@ -65,7 +65,17 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 PENSTOCK := $(if $(wildcard server/main.c),$(O)/penstock)
 
 .PHONY: build
-build: $(LIBS) $(PENSTOCK)
+build: $(LIBS) $(PENSTOCK) $(if $(PENSTOCK),$(O)/docs.ok)
+
+# Generated documentation is part of the tree, for readers; a build with a stale one fails.
+GENERATED := conf/REFERENCE.md docs/METRICS.md
+$(O)/docs.ok: $(O)/penstock $(GENERATED) man/penstock.1 tests/lib/check-docs
+	$(Q)tests/lib/check-docs $< && touch $@
+
+.PHONY: generate
+generate: $(O)/penstock
+	@$< reference conf >conf/REFERENCE.md
+	@$< reference metrics >docs/METRICS.md
 
 $(O)/penstock: $(O)/server/main.o $(LIBS) | $(D)/stamp-build
 	$(call say,LINK,$@)
@@ -221,7 +231,10 @@ run: build
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/penstock
 	install -m 755 $(O)/penstock $(DESTDIR)$(PREFIX)/bin/penstock
-	for f in $(wildcard conf/examples/*.yaml conf/REFERENCE.md); do install -m 644 $$f $(DESTDIR)$(PREFIX)/share/penstock/; done
+	for f in $(wildcard conf/examples/*.yaml conf/REFERENCE.md docs/METRICS.md deploy/penstock.yaml); do \
+		install -m 644 $$f $(DESTDIR)$(PREFIX)/share/penstock/; done
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 man/penstock.1 $(DESTDIR)$(PREFIX)/share/man/man1/penstock.1
 	if [ -f deploy/systemd/penstock.service ]; then \
 		install -d $(DESTDIR)$(PREFIX)/lib/systemd/system; \
 		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/penstock.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/penstock.service; fi
@@ -244,6 +257,7 @@ help:
 
 ## deps          install what building and testing needs (root or sudo), unpack the newer libraries under build/deps
 ## build         build/penstock and the archives (the default)
+## generate      write conf/REFERENCE.md and docs/METRICS.md anew from their tables
 ## run           build, format a file-backed store under ./run if there is none, start a node on 127.0.0.1:9000
 ## install       into $(DESTDIR)$(PREFIX)
 ## test          every lane this host can run; skips print their reason

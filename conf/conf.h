@@ -76,7 +76,7 @@ struct conf_store {
     uint64_t index_size_max; /* bytes; 0: no own limit */
     uint32_t reserve_percent;
     uint64_t upload_expiry_ns; /* 0: never */
-    uint64_t scrub_rate;       /* bytes per second; 0: no scrub in the background */
+    uint64_t scrub_rate;       /* bytes per second; 0: as fast as it goes */
     uint64_t write_unit;       /* bytes of one device write at most */
     uint32_t writes_per_upload_max;
     uint64_t read_buffer_size; /* bytes of one device read at most */
@@ -166,8 +166,9 @@ const char *conf_hugepages_text(enum arena_pages value);
 
 /* ---- memory: the formulas that "penstock check" prints and the server allocates by --------------------------------- */
 
-#define CONF_CONNECTION_STATE_SIZE                                                                           \
-    45056U /* bytes of our own state per connection, response text included; asserted by the server */
+/* Bytes of our own state per connection, response text included; asserted by the server. The text is for the reference. */
+#define CONF_CONNECTION_STATE_SIZE 45056U
+#define CONF_CONNECTION_STATE_TEXT "44KiB"
 
 /* One connection: its state and its head buffer. */
 static inline uint64_t conf_memory_connection(const struct conf_listener *listener)

@@ -212,9 +212,10 @@ void conf_reference_print(FILE *to)
           "`h` or `d`. YAML aliases are\n"
           "not supported. `penstock check --syntax --config FILE` reads a file and prints the first mistake "
           "with its line and column;\n"
-          "`penstock check --print` prints the effective configuration and the memory it takes.\n\n"
+          "`penstock check --print` prints the effective configuration, `penstock check` the memory it "
+          "takes.\n\n"
           "Memory of one worker: `staging_size`, plus for each listener `rx_area_size` and `(head_size_max + "
-          "8KiB) x connections_max`.\n"
+          "" CONF_CONNECTION_STATE_TEXT ") x connections_max`.\n"
           "The staging pool and the receive areas are registered with the kernel and count against the limit "
           "of locked memory.\n",
           to);

@@ -263,8 +263,8 @@ const struct schema_row schema_rows[] = {
      .max = 1 * TIB,
      .flags = SCHEMA_ZERO,
      .default_text = "0",
-     .zero_means = "no scrub in the background",
-     .help = "How fast the store is read and verified in the background."},
+     .zero_means = "as fast as it goes",
+     .help = "How fast penstock scrub reads."},
     {.name = "store.write_unit",
      .type = SCHEMA_SIZE,
      .offset = STORE(write_unit),
@@ -454,7 +454,8 @@ const struct schema_row schema_rows[] = {
      .min = 1 * KIB,
      .max = 65535,
      .default_text = "16KiB",
-     .help = "Longest request head. Memory: (head_size_max + 8KiB) x connections_max x workers."},
+     .help = "Longest request head. Memory: (head_size_max + " CONF_CONNECTION_STATE_TEXT
+             ") x connections_max x workers."},
     {.name = "listeners[].limits.head_timeout",
      .type = SCHEMA_DURATION,
      .offset = LIMIT(head_timeout_ns),
@@ -505,7 +506,8 @@ const struct schema_row schema_rows[] = {
      .min = 1,
      .max = 65536,
      .default_text = "2048",
-     .help = "Connections on one worker; more are closed at once. Memory: (head_size_max + 8KiB) x "
+     .help = "Connections on one worker; more are closed at once. Memory: (head_size_max "
+             "+ " CONF_CONNECTION_STATE_TEXT ") x "
              "connections_max x workers."},
     {.name = "listeners[].limits.connections_per_peer_max",
      .type = SCHEMA_COUNT,

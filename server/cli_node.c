@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/cli.h"
+#include "server/cpus.h"
 #include "server/lock.h"
 #include "server/metrics.h"
 #include "server/preflight.h"
@@ -26,6 +27,7 @@ int cli_serve(const struct cli *cli)
         conf_free(conf);
         return cli_fail(rc == -EBUSY ? CLI_IN_USE : CLI_FAILED, "%s", err.text);
     }
+    cpus_resolve(conf);
     rc = serve_run(conf); /* logs its own reasons */
     lock_release(&lock);
     conf_free(conf);

@@ -311,6 +311,8 @@ int cli_put(const struct cli *cli)
 
 struct scrub {
     struct cli_store *store;
+    uint64_t rate; /* bytes per second; 0: as fast as it goes */
+    uint64_t start_ns;
     struct cli_key at;
     struct err *err;
     uint64_t objects;
@@ -321,7 +323,16 @@ struct scrub {
 static int scrub_sink(void *ctx, const void *data, size_t len)
 {
     (void)data; /* verified before it came here */
-    ((struct scrub *)ctx)->bytes += len;
+    struct scrub *scrub = ctx;
+    scrub->bytes += len;
+    if (scrub->rate != 0) {
+        uint64_t due_ns =
+            scrub->start_ns + (uint64_t)((double)scrub->bytes / (double)scrub->rate * (double)NS_PER_S);
+        struct timespec due = {.tv_sec = (time_t)(due_ns / NS_PER_S), .tv_nsec = (long)(due_ns % NS_PER_S)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &due, NULL) ==
+               EINTR) { /* until the time has come */
+        }
+    }
     return 0;
 }
 

@@ -26,6 +26,7 @@
 #include "base/bytes.h"
 #include "base/uring.h"
 #include "server/lock.h"
+#include "server/receive.h"
 
 enum verdict { PREFLIGHT_OK, PREFLIGHT_WARN, PREFLIGHT_FAIL };
 
@@ -434,11 +435,23 @@ static void check_secret_file(struct preflight *preflight, const char *what, con
     }
 }
 
+static void check_receive(struct preflight *preflight, const char *what, const struct conf_listener *listener)
+{
+    struct receive_plan plan;
+    struct err err = {""};
+    if (receive_choose(listener, &plan, &err) == 0) {
+        report(preflight, PREFLIGHT_OK, what, "receive: %s (%s)", plan.ops->path, plan.why);
+    } else {
+        report(preflight, PREFLIGHT_FAIL, what, "%s", err.text);
+    }
+}
+
 static void check_listener(struct preflight *preflight, const struct conf_listener *listener)
 {
     char what[CONF_NAME_MAX + 16];
     snprintf(what, sizeof(what), "listener %s", listener->name);
     check_port(preflight, what, &listener->address);
+    check_receive(preflight, what, listener);
     check_secret_file(preflight, what, listener->credentials, true);
     check_secret_file(preflight, what, listener->tls.certificate, false);
     check_secret_file(preflight, what, listener->tls.key, true);

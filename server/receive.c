@@ -22,16 +22,16 @@ static const char *receive_refuses_tls(const struct conf_listener *conf)
                : "TLS needs every byte to be touched, so only socket can serve it";
 }
 
-static const char *receive_refuses_nothing(const struct conf_listener *conf)
+/* Never serve in the clear what was configured to be encrypted. */
+static const char *receive_refuses_socket(const struct conf_listener *conf)
 {
-    (void)conf; /* Sockets always work. */
-    return NULL;
+    return conf->tls.certificate[0] == '\0' ? NULL : "this binary does not speak TLS yet";
 }
 
 static const struct receive_path receive_paths[] = {
     {CONF_RECEIVE_ZCRX, NULL, receive_refuses_tls},
     {CONF_RECEIVE_AF_XDP, NULL, receive_refuses_tls},
-    {CONF_RECEIVE_SOCKET, &rx_socket_ops, receive_refuses_nothing},
+    {CONF_RECEIVE_SOCKET, &rx_socket_ops, receive_refuses_socket},
 };
 
 int receive_choose(const struct conf_listener *conf, struct receive_plan *plan, struct err *err)

@@ -28,6 +28,7 @@
 #include "server/admin.h"
 #include "server/auth_keys.h"
 #include "server/metrics.h"
+#include "server/notify.h"
 #include "server/receive.h"
 #include "server/store_conf.h"
 #include "server/thread.h"
@@ -274,6 +275,8 @@ static void serve_drain(struct serve *serve)
     serve->deadline_ns = clock_monotonic_ns() + serve->conf->node.drain_timeout_ns;
     LOG_INF("draining", "timeout_s=%llu",
             (unsigned long long)(serve->conf->node.drain_timeout_ns / NS_PER_S));
+    notify_send("STOPPING=1");
+    metrics_set(&metrics_process(serve->metrics)->draining, 1);
     for (uint32_t i = 0; i < serve->threads_started; i++) {
         thread_drain(&serve->threads[i]);
     }
@@ -389,6 +392,7 @@ int serve_run(const struct conf *conf)
     atomic_store(&serve.state, SERVE_RUNNING);
     LOG_INF("ready", "name=%s workers=%u listeners=%u", conf->node.name, conf->node.workers,
             conf->listener_count);
+    notify_send("READY=1");
     serve_wait(&serve);
     serve_close(&serve);
     LOG_INF("stopped", "name=%s", conf->node.name);

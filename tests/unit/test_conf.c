@@ -177,7 +177,7 @@ Test(conf_refuses, a_bad_unit)
     refuse("store: { scrub_rate: fast }\n",
            "t.yaml:1:22: store.scrub_rate: fast: must be a whole number of bytes per second with a unit B, "
            "KiB, MiB, GiB or TiB (10MiB/s), "
-           "binary units only, from 64KiB/s to 1TiB/s, or 0 for no scrub in the background");
+           "binary units only, from 64KiB/s to 1TiB/s, or 0 for as fast as it goes");
     refuse("node: { workers: two }\n",
            "t.yaml:1:18: node.workers: two: must be a whole number, from 1 to 64");
     refuse("node: { workers: -1 }\n", "t.yaml:1:18: node.workers: -1: must be a whole number, from 1 to 64");
@@ -417,11 +417,13 @@ Test(conf_refuses, listeners_that_pin_the_workers_differently)
 
 Test(conf, memory_follows_from_the_keys)
 {
+    char text[BYTES_SIZE_TEXT_MAX];
+    cr_expect_str_eq(bytes_format_size(CONF_CONNECTION_STATE_SIZE, text), CONF_CONNECTION_STATE_TEXT);
     struct conf *conf = load("node: { data_dir: d, workers: 2, staging_size: 8MiB }\n" STORE
                              "listeners: [ { name: a, protocol: s3, address: '127.0.0.1:1', rx_area_size: "
                              "4MiB, limits: { connections_max: 100, "
                              "head_size_max: 8KiB } } ]");
-    cr_expect_eq(conf_memory_worker(conf), 12 * MIB + 100 * 16 * KIB);
+    cr_expect_eq(conf_memory_worker(conf), 12 * MIB + 100 * (8 * KIB + CONF_CONNECTION_STATE_SIZE));
     cr_expect_eq(conf_memory_registered(conf), 12 * MIB);
     conf_free(conf);
 }

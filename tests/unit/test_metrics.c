@@ -198,7 +198,7 @@ Test(metrics, devices_and_store_are_shown_and_odd_paths_escaped)
     expect_line(text, "penstock_device_fragments_ok{device=\"/dev/q\\\"\\\\<b>\"} 0");
     expect_line(text, "penstock_device_written_bytes_total{device=\"/dev/q\\\"\\\\<b>\"} 7");
     expect_line(text, "penstock_objects 12");
-    expect_line(text, "penstock_index_commit_latency_seconds_count 0");
+    expect_line(text, "penstock_commit_wait_seconds_count 0");
     free(text);
 }
 
