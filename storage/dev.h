@@ -111,7 +111,7 @@ struct dev {
 struct dev_queue {
     uint32_t magic;
     struct dev *dev;
-    struct uring *uring; /* NULL for devices that need none */
+    struct uring *uring; /* NULL when the device does not use one */
     uint32_t depth;
     uint32_t in_flight;
     uint64_t now_ns;      /* of the latest poll */
@@ -182,9 +182,16 @@ struct dev_mem_options {
     bool refuse_unaligned; /* fragments off dma_alignment answer -EINVAL, as real devices do */
 };
 int dev_mem_open(const struct dev_mem_options *options, struct dev **out);
-/* Power cut: every write that was not covered by a flush (ended or still in flight) is, by chance from `seed`, applied, lost,
- * torn at sectors or filled with garbage. Queues must be closed or empty; in-flight ios are the caller's to forget. */
+/* A power cut has two halves, because whoever uses the device must close in between. From dev_mem_die on every operation answers
+ * -EIO and changes nothing; what was in flight is as good as unflushed. Then, when the queues are closed, dev_mem_crash decides by
+ * chance from `seed` for every write not covered by a flush: applied, lost, torn at sectors or filled with garbage; and the device works
+ * again. Called without dev_mem_die it is a cut at a quiet moment. */
+void dev_mem_die(struct dev *dev);
 void dev_mem_crash(struct dev *dev, uint64_t seed);
+/* Dies by itself at the nth flush from now, before it takes effect; 0: never. */
+void dev_mem_die_at_flush(struct dev *dev, uint64_t nth);
+bool dev_mem_is_dead(struct dev *dev);
+uint64_t dev_mem_flushes(struct dev *dev); /* since open */
 /* What the device holds now, unflushed writes included; for tests that flip bits. */
 uint8_t *dev_mem_bytes(struct dev *dev);
 uint32_t dev_mem_unflushed(struct dev *dev);

@@ -36,11 +36,16 @@ struct dev_mem {
     struct mem_write *unflushed; /* oldest first */
     struct mem_write **unflushed_tail;
     uint64_t ended; /* writes that ended so far */
+    uint64_t flushes;
+    uint64_t die_at_flush; /* value of `flushes` at which it dies; 0: never */
+    bool is_dead;
     bool flush_lies;
+    struct list queues;
 };
 
 struct dev_mem_queue {
     struct dev_queue base;
+    struct list node; /* dev_mem.queues */
     struct list delayed;
 };
 
@@ -76,8 +81,13 @@ static int dev_mem_queue_open(struct dev *dev, struct uring *uring, uint32_t dep
     if (queue == NULL) {
         return err_set(err, -ENOMEM, "out of memory");
     }
-    dev_queue_init(&queue->base, dev, uring, depth);
+    (void)uring; /* nothing here is the kernel's */
+    dev_queue_init(&queue->base, dev, NULL, depth);
     list_init(&queue->delayed);
+    list_init(&queue->node);
+    pthread_mutex_lock(&dev_mem_of(dev)->lock);
+    list_append(&dev_mem_of(dev)->queues, &queue->node);
+    pthread_mutex_unlock(&dev_mem_of(dev)->lock);
     *out = &queue->base;
     return 0;
 }
@@ -85,7 +95,11 @@ static int dev_mem_queue_open(struct dev *dev, struct uring *uring, uint32_t dep
 static void dev_mem_queue_close(struct dev_queue *base)
 {
     struct dev_mem_queue *queue = (struct dev_mem_queue *)base;
+    struct dev_mem *dev = dev_mem_of(base->dev);
     CHECK(list_is_empty(&queue->delayed));
+    pthread_mutex_lock(&dev->lock);
+    list_remove(&queue->node);
+    pthread_mutex_unlock(&dev->lock);
     free(queue);
 }
 
@@ -113,11 +127,12 @@ static void dev_mem_gather(const struct dev_io *io, uint8_t *to)
     }
 }
 
-static int dev_mem_write(struct dev_mem *dev, const struct dev_io *io)
+/* Puts a write on the list of those whose fate a power cut decides. */
+static struct mem_write *dev_mem_remember(struct dev_mem *dev, const struct dev_io *io)
 {
     struct mem_write *write = malloc(sizeof(*write) + io->len);
     if (write == NULL) {
-        return -ENOMEM;
+        return NULL;
     }
     write->next = NULL;
     write->offset = io->offset;
@@ -128,15 +143,48 @@ static int dev_mem_write(struct dev_mem *dev, const struct dev_io *io)
     } else {
         dev_mem_gather(io, write->data);
     }
-    memcpy(dev->now + io->offset, write->data, io->len);
     *dev->unflushed_tail = write;
     dev->unflushed_tail = &write->next;
+    return write;
+}
+
+static int dev_mem_write(struct dev_mem *dev, const struct dev_io *io)
+{
+    const struct mem_write *write = dev_mem_remember(dev, io);
+    if (write == NULL) {
+        return -ENOMEM;
+    }
+    memcpy(dev->now + io->offset, write->data, io->len);
     return 0;
+}
+
+static void dev_mem_die_locked(struct dev_mem *dev)
+{
+    if (dev->is_dead) {
+        return;
+    }
+    dev->is_dead = true;
+    LIST_FOR_EACH(queue, &dev->queues)
+    {
+        LIST_FOR_EACH(node, &CONTAINER_OF(queue, struct dev_mem_queue, node)->delayed)
+        {
+            const struct dev_io *io = CONTAINER_OF(node, struct dev_io, node);
+            if (io->op == DEV_WRITE || io->op == DEV_ZERO) {
+                const struct mem_write *write = dev_mem_remember(dev, io);
+                CHECK(write != NULL);
+            }
+        }
+    }
 }
 
 /* Makes durable what had ended when the flush was submitted (io->ticket), no more: later writes get no promise. */
 static int dev_mem_flush(struct dev_mem *dev, const struct dev_io *io)
 {
+    dev->flushes++;
+    if (dev->flushes == dev->die_at_flush) {
+        dev_mem_die_locked(dev);
+        return -EIO;
+    }
     if (dev->flush_lies) {
         return 0;
     }
@@ -164,6 +212,9 @@ static int dev_mem_read(struct dev_mem *dev, const struct dev_io *io)
 
 static int dev_mem_transfer(struct dev_mem *dev, const struct dev_io *io)
 {
+    if (dev->is_dead) {
+        return -EIO;
+    }
     if (dev_mem_is_refused(dev, io)) {
         return -EINVAL;
     }
@@ -239,6 +290,7 @@ int dev_mem_open(const struct dev_mem_options *options, struct dev **out)
     pthread_mutex_init(&dev->lock, NULL);
     rng_seed(&dev->rng, options->seed);
     dev->unflushed_tail = &dev->unflushed;
+    list_init(&dev->queues);
     dev->base.magic = DEV_MAGIC;
     dev->base.ops = &dev_mem_ops;
     memcpy(dev->base.path, "mem", sizeof("mem"));
@@ -272,10 +324,35 @@ static void dev_mem_scramble(struct dev_mem *dev, const struct mem_write *write,
     }
 }
 
+void dev_mem_die(struct dev *base)
+{
+    struct dev_mem *dev = dev_mem_of(base);
+    pthread_mutex_lock(&dev->lock);
+    dev_mem_die_locked(dev);
+    pthread_mutex_unlock(&dev->lock);
+}
+
+void dev_mem_die_at_flush(struct dev *base, uint64_t nth)
+{
+    struct dev_mem *dev = dev_mem_of(base);
+    dev->die_at_flush = nth == 0 ? 0 : dev->flushes + nth;
+}
+
+bool dev_mem_is_dead(struct dev *dev)
+{
+    return dev_mem_of(dev)->is_dead;
+}
+
+uint64_t dev_mem_flushes(struct dev *dev)
+{
+    return dev_mem_of(dev)->flushes;
+}
+
 void dev_mem_crash(struct dev *base, uint64_t seed)
 {
     struct dev_mem *dev = dev_mem_of(base);
     struct rng rng;
+    CHECK(list_is_empty(&dev->queues));
     rng_seed(&rng, seed);
     for (const struct mem_write *write = dev->unflushed; write != NULL; write = write->next) {
         switch (rng_below(&rng, 4)) {
@@ -294,6 +371,10 @@ void dev_mem_crash(struct dev *base, uint64_t seed)
     }
     dev_mem_forget(dev);
     memcpy(dev->now, dev->durable, dev->options.size);
+    dev->is_dead = false;
+    dev->die_at_flush = 0;
+    dev->base.state = STORE_DEVICE_OK; /* another process sees it now */
+    dev->base.state_reason[0] = '\0';
 }
 
 uint8_t *dev_mem_bytes(struct dev *dev)

@@ -107,7 +107,7 @@ static int store_devices_open(struct store *store, const struct store_build *bui
     return 0;
 }
 
-static void store_devices_close(struct store *store, bool close_devices)
+static void store_devices_close(struct store *store)
 {
     /* By place: a failed start leaves gaps. */
     for (uint32_t i = 0; i < STORE_DEVICES_MAX; i++) {
@@ -115,7 +115,7 @@ static void store_devices_close(struct store *store, bool close_devices)
         if (device->alloc_memory != NULL) {
             munmap(device->alloc_memory, device->alloc_memory_size);
         }
-        if (device->dev != NULL && close_devices) {
+        if (device->dev != NULL && store->owns_devices) {
             dev_close(device->dev);
         }
         pthread_mutex_destroy(&device->lock);
@@ -194,7 +194,7 @@ static int store_index_open(struct store *store, const struct store_build *build
 
 /* ---- opening and closing --------------------------------------------------------------------------------------------- */
 
-static void store_close_parts(struct store *store, bool close_devices)
+static void store_close_parts(struct store *store)
 {
     store_threads_stop(store);
     store_flush_queues_close(store);
@@ -210,7 +210,7 @@ static void store_close_parts(struct store *store, bool close_devices)
     if (store->epoch != NULL) {
         epoch_close(store->epoch);
     }
-    store_devices_close(store, close_devices);
+    store_devices_close(store);
     pthread_cond_destroy(&store->start_known);
     pthread_mutex_destroy(&store->start_lock);
     store->magic = 0;
@@ -243,6 +243,7 @@ int store_build_open(const struct store_build *build, struct store **out, struct
     memset(store, 0, sizeof(*store));
     store->options = *build->options;
     store->is_stepped = build->is_stepped;
+    store->owns_devices = build->devices[0] == NULL;
     store->stop_fd = -1;
     pthread_mutex_init(&store->start_lock, NULL);
     pthread_cond_init(&store->start_known, NULL);
@@ -258,7 +259,7 @@ int store_build_open(const struct store_build *build, struct store **out, struct
         rc = store_threads_start(store, err);
     }
     if (rc < 0) {
-        store_close_parts(store, build->devices[0] == NULL);
+        store_close_parts(store);
         return rc;
     }
     store->magic = STORE_MAGIC;
@@ -276,7 +277,7 @@ void store_close(struct store *store)
 {
     CHECK(store->magic == STORE_MAGIC);
     CHECK(store->port_count == 0);
-    store_close_parts(store, true);
+    store_close_parts(store);
 }
 
 bool store_step(struct store *store, uint64_t now_ns, uint64_t realtime_ns)

@@ -24,12 +24,12 @@
 #include "base/slice.h"
 #include "base/uring.h"
 
-#define STORE_BUCKET_MAX 63U       /* bytes, S3's limit */
-#define STORE_KEY_MAX 1024U        /* bytes, S3's limit */
-#define STORE_META_MAX 4096U       /* bytes of packed headers: user metadata is at most 2 KiB by S3's limit */
-#define STORE_ETAG_MAX 64U         /* bytes, without quotes */
-#define STORE_UPLOAD_ID_MAX 64U    /* bytes of text */
-#define STORE_CHECKSUMS_MAX 96U    /* bytes: "crc32c=<base64>" style text of the client-named checksum */
+#define STORE_BUCKET_MAX 63U    /* bytes, S3's limit */
+#define STORE_KEY_MAX 1024U     /* bytes, S3's limit */
+#define STORE_META_MAX 4096U    /* bytes of packed headers: user metadata is at most 2 KiB by S3's limit */
+#define STORE_ETAG_MAX 64U      /* bytes, without quotes */
+#define STORE_UPLOAD_ID_MAX 64U /* bytes of text */
+#define STORE_CHECKSUMS_MAX 96U /* bytes: "crc32c=<base64>" style text of the client-named checksum */
 #define STORE_DEVICES_MAX 64U
 #define STORE_PART_MAX 10000U
 #define STORE_EXTENT_MAX (1ULL << 30)
@@ -47,21 +47,21 @@ struct store_name {
 
 struct store_device_options {
     char path[4096];
-    uint64_t size;      /* bytes; 0: the whole device (block devices), the file's size (files) */
+    uint64_t size; /* bytes; 0: the whole device (block devices), the file's size (files) */
 };
 
 struct store_options {
-    char data_dir[4096];                 /* holds index.db */
+    char data_dir[4096]; /* holds index.db */
     struct store_device_options devices[STORE_DEVICES_MAX];
     uint32_t device_count;
-    uint32_t ports_max;                  /* workers */
-    uint32_t index_readers;              /* threads, >= 1 */
-    uint64_t flush_deadline_ns;          /* a device whose flush takes longer is suspect */
+    uint32_t ports_max;         /* workers */
+    uint32_t index_readers;     /* threads, >= 1 */
+    uint64_t flush_deadline_ns; /* a device whose flush takes longer is suspect */
     uint64_t read_deadline_ns;
-    uint64_t commit_window_ns;           /* how long the committer may gather a batch; 0: takes what is there */
-    uint64_t index_size_max;             /* bytes; over it: -ENOSPC, deletes still work; 0: no own limit */
-    uint64_t upload_expiry_ns;           /* abandoned multipart uploads; 0: never */
-    uint32_t reserve_percent;            /* of a device, kept for metadata of deletes and overwrites */
+    uint64_t commit_window_ns; /* how long the committer may gather a batch; 0: takes what is there */
+    uint64_t index_size_max;   /* bytes; over it: -ENOSPC, deletes still work; 0: no own limit */
+    uint64_t upload_expiry_ns; /* abandoned multipart uploads; 0: never */
+    uint32_t reserve_percent;  /* of a device, kept for metadata of deletes and overwrites */
 };
 
 /* Creates superblocks (and index) anew. Files are created, filled with zeros and synced, with their directory.
@@ -78,18 +78,18 @@ struct store_device_info {
     char path[4096];
     enum store_device_state state;
     char state_reason[256];
-    uint64_t size;             /* bytes usable for extents */
-    uint64_t used;             /* bytes in extents, pending ones included */
-    uint32_t lba_size;         /* bytes */
-    uint32_t dma_alignment;    /* bytes: address and length of fragments must be multiples of it */
-    uint32_t fragments_max;    /* fragments of one write */
-    bool fragments_ok;         /* self-test: odd-sized fragments reach the device without a copy by us */
-    bool direct;               /* O_DIRECT is direct here (false on btrfs with checksums etc.) */
-    char note[256];            /* why not, in words */
+    uint64_t size;          /* bytes usable for extents */
+    uint64_t used;          /* bytes in extents, pending ones included */
+    uint32_t lba_size;      /* bytes */
+    uint32_t dma_alignment; /* bytes: address and length of fragments must be multiples of it */
+    uint32_t fragments_max; /* fragments of one write */
+    bool fragments_ok;      /* self-test: odd-sized fragments reach the device without a copy by us */
+    bool direct;            /* O_DIRECT is direct here (false on btrfs with checksums etc.) */
+    char note[256];         /* why not, in words */
     /* counters since open */
     uint64_t read_bytes, written_bytes, reads, writes, flushes, read_errors, write_errors, flush_errors;
     uint64_t writes_in_flight;
-    uint64_t write_fragments;  /* iovecs of writes */
+    uint64_t write_fragments; /* iovecs of writes */
 };
 uint32_t store_device_count(const struct store *store);
 void store_device_info(struct store *store, uint32_t index, struct store_device_info *out);
@@ -101,24 +101,33 @@ struct store_histogram {
     _Atomic uint64_t sum_us;
 };
 enum store_latency { STORE_LATENCY_WRITE, STORE_LATENCY_READ, STORE_LATENCY_FLUSH, STORE_LATENCY_KINDS };
-const struct store_histogram *store_device_latency(struct store *store, uint32_t index, enum store_latency kind);
+const struct store_histogram *store_device_latency(struct store *store, uint32_t index,
+                                                   enum store_latency kind);
 
 /* Reasons why payload was copied by the CPU; also the label of penstock_copied_bytes_total. */
 enum store_copy_reason {
-    STORE_COPY_HEAD, STORE_COPY_TAIL, STORE_COPY_RAGGED, STORE_COPY_CHUNKED, STORE_COPY_TLS, STORE_COPY_PRESSURE,
-    STORE_COPY_KERNEL, STORE_COPY_DEVICE, STORE_COPY_FILTER, STORE_COPY_REASONS
+    STORE_COPY_HEAD,
+    STORE_COPY_TAIL,
+    STORE_COPY_RAGGED,
+    STORE_COPY_CHUNKED,
+    STORE_COPY_TLS,
+    STORE_COPY_PRESSURE,
+    STORE_COPY_KERNEL,
+    STORE_COPY_DEVICE,
+    STORE_COPY_FILTER,
+    STORE_COPY_REASONS
 };
 const char *store_copy_reason_name(enum store_copy_reason reason);
 
-struct store_stats { /* sums over ports and threads, since open unless a gauge */
-    uint64_t objects, object_bytes;              /* gauges */
+struct store_stats {                /* sums over ports and threads, since open unless a gauge */
+    uint64_t objects, object_bytes; /* gauges */
     uint64_t uploads_pending, uploads_pending_bytes; /* gauges: multipart uploads that are open */
-    uint64_t puts_in_flight;                     /* gauge */
-    uint64_t commits, commit_items;              /* transactions and what they carried */
-    uint64_t index_bytes;                        /* gauge: index file and log */
+    uint64_t puts_in_flight;                         /* gauge */
+    uint64_t commits, commit_items;                  /* transactions and what they carried */
+    uint64_t index_bytes;                            /* gauge: index file and log */
     uint64_t index_errors;
-    uint64_t corrupt_blocks;                     /* checksum mismatches found by reads and scrub */
-    uint64_t space_waits;                        /* extents freed but held by an epoch: gauge in bytes */
+    uint64_t corrupt_blocks; /* checksum mismatches found by reads and scrub */
+    uint64_t space_waits;    /* extents freed but held by an epoch: gauge in bytes */
     uint64_t scrubbed_bytes;
     const struct store_histogram *commit_latency;
 };
@@ -129,8 +138,8 @@ int store_health(struct store *store, struct err *err);
 /* ---- a worker's port ------------------------------------------------------------------------------------------ */
 
 struct store_port_options {
-    struct uring *uring;       /* the worker's ring; class URING_CLASS_DEV is the port's */
-    struct arena *arena;       /* registered; the port uses the staging part [staging_offset, +staging_size) */
+    struct uring *uring; /* the worker's ring; class URING_CLASS_DEV is the port's */
+    struct arena *arena; /* registered; the port uses the staging part [staging_offset, +staging_size) */
     uint64_t staging_offset;
     uint64_t staging_size;     /* bytes; copies of ragged pieces and read buffers come from here */
     uint32_t read_buffer_size; /* bytes, power of two, multiple of 256 KiB: one STORE_READ at most */
@@ -171,16 +180,16 @@ uint64_t store_deadline(struct store_port *port);
 
 /* What is stored beside the payload. `meta` is opaque to the store: the server packs headers into it. */
 struct store_attributes {
-    char etag[STORE_ETAG_MAX + 1];           /* without quotes */
-    char checksum[STORE_CHECKSUMS_MAX + 1];  /* client-named checksum, or "" */
+    char etag[STORE_ETAG_MAX + 1];          /* without quotes */
+    char checksum[STORE_CHECKSUMS_MAX + 1]; /* client-named checksum, or "" */
     uint16_t meta_len;
     uint8_t meta[STORE_META_MAX];
 };
 
 /* When a put (or copy, or complete) takes effect; decided inside the index transaction. */
 struct store_condition {
-    bool if_none_match_any;                  /* only when the key does not exist */
-    char if_match[STORE_ETAG_MAX + 1];       /* only when it exists with this ETag; "" : no condition; "*": any */
+    bool if_none_match_any;            /* only when the key does not exist */
+    char if_match[STORE_ETAG_MAX + 1]; /* only when it exists with this ETag; "" : no condition; "*": any */
 };
 
 struct store_put;
@@ -195,10 +204,10 @@ struct store_put_options {
 };
 
 enum store_put_state {
-    STORE_PUT_OPEN,    /* takes slices. An event in this state: a write ended, store_put_queued_bytes has fallen. */
-    STORE_PUT_FAILED,  /* store_put_error says why; give up with store_put_abort. Reported once by an event. */
-    STORE_PUT_DONE,    /* durable and visible; store_put_free ends it. Reported by an event. */
-    STORE_PUT_ABORTED  /* nothing of it remains; store_put_free ends it. Reported by an event. */
+    STORE_PUT_OPEN, /* takes slices. An event in this state: a write ended, store_put_queued_bytes has fallen. */
+    STORE_PUT_FAILED, /* store_put_error says why; give up with store_put_abort. Reported once by an event. */
+    STORE_PUT_DONE,   /* durable and visible; store_put_free ends it. Reported by an event. */
+    STORE_PUT_ABORTED /* nothing of it remains; store_put_free ends it. Reported by an event. */
 };
 
 /* Reserves what the upload needs. -ENOSPC: `size` does not fit (answer 507 before 100 Continue); -ERR_LIMIT: puts_max
@@ -224,55 +233,56 @@ void store_put_free(struct store_put *put);
 enum store_put_state store_put_state(const struct store_put *put);
 int store_put_error(const struct store_put *put);
 void *store_put_user(const struct store_put *put);
-uint64_t store_put_size(const struct store_put *put);     /* bytes appended so far */
-uint32_t store_put_crc32c(const struct store_put *put);   /* of the whole payload; valid once DONE */
+uint64_t store_put_size(const struct store_put *put);        /* bytes appended so far */
+uint32_t store_put_crc32c(const struct store_put *put);      /* of the whole payload; valid once DONE */
 uint64_t store_put_modified_ns(const struct store_put *put); /* stored time; valid once DONE */
 
 /* ---- requests ------------------------------------------------------------------------------------------------- */
 
 enum store_request_kind {
-    STORE_BUCKET_CREATE,  /* bucket */
-    STORE_BUCKET_DELETE,  /* bucket */
-    STORE_BUCKET_LOOKUP,  /* bucket */
-    STORE_BUCKET_LIST,    /* -> list (entries are buckets) */
-    STORE_OBJECT_LOOKUP,  /* bucket, key -> object (with its extents, epoch pinned) */
-    STORE_OBJECT_DELETE,  /* bucket, key; deleting what is absent is success, existed says which */
-    STORE_OBJECT_LIST,    /* bucket, list_options -> list */
-    STORE_OBJECT_COPY,    /* source bucket/key (pinned object) -> bucket/key with attributes: metadata only */
-    STORE_UPLOAD_CREATE,  /* bucket, key, attributes -> upload_id */
-    STORE_UPLOAD_LOOKUP,  /* bucket, key, upload_id */
-    STORE_UPLOAD_COMPLETE,/* upload_id, parts, attributes.etag, condition */
-    STORE_UPLOAD_ABORT,   /* upload_id */
-    STORE_UPLOAD_LIST,    /* bucket, list_options -> list (entries are uploads) */
-    STORE_PART_LIST,      /* upload_id, part marker, max -> list (entries are parts) */
-    STORE_PART_COPY       /* source object range -> upload_id/part_number; metadata only where block aligned */
+    STORE_BUCKET_CREATE, /* bucket */
+    STORE_BUCKET_DELETE, /* bucket */
+    STORE_BUCKET_LOOKUP, /* bucket */
+    STORE_BUCKET_LIST,   /* -> list (entries are buckets) */
+    STORE_OBJECT_LOOKUP, /* bucket, key -> object (with its extents, epoch pinned) */
+    STORE_OBJECT_DELETE, /* bucket, key; deleting what is absent is success, existed says which */
+    STORE_OBJECT_LIST,   /* bucket, list_options -> list */
+    STORE_OBJECT_COPY,   /* source bucket/key (pinned object) -> bucket/key with attributes: metadata only */
+    STORE_UPLOAD_CREATE, /* bucket, key, attributes -> upload_id */
+    STORE_UPLOAD_LOOKUP, /* bucket, key, upload_id */
+    STORE_UPLOAD_COMPLETE, /* upload_id, parts, attributes.etag, condition */
+    STORE_UPLOAD_ABORT,    /* upload_id */
+    STORE_UPLOAD_LIST,     /* bucket, list_options -> list (entries are uploads) */
+    STORE_PART_LIST,       /* upload_id, part marker, max -> list (entries are parts) */
+    STORE_PART_COPY /* source object range -> upload_id/part_number; metadata only where block aligned */
 };
 
 struct store_list_options {
     struct store_name prefix;
     uint8_t delimiter[8];
-    uint8_t delimiter_len;       /* 0: none */
-    struct store_name after;     /* start strictly after this key (or, with a common prefix, after all that share it) */
-    bool after_is_prefix;        /* `after` is a common prefix returned before: skip everything below it */
+    uint8_t delimiter_len; /* 0: none */
+    struct store_name
+        after; /* start strictly after this key (or, with a common prefix, after all that share it) */
+    bool after_is_prefix; /* `after` is a common prefix returned before: skip everything below it */
     char after_upload_id[STORE_UPLOAD_ID_MAX + 1];
     uint32_t after_part;
-    uint32_t count_max;          /* keys and common prefixes together, 0..1000 */
+    uint32_t count_max; /* keys and common prefixes together, 0..1000 */
 };
 
 struct store_list_entry {
-    const uint8_t *key;          /* not terminated; points into the list */
+    const uint8_t *key; /* not terminated; points into the list */
     uint16_t key_len;
-    bool is_prefix;              /* a common prefix; the rest is then unset */
+    bool is_prefix; /* a common prefix; the rest is then unset */
     uint32_t part_number;
-    uint64_t size;               /* bytes */
-    uint64_t modified_ns;        /* since 1970 */
-    const char *etag;            /* terminated; also the checksum and upload id */
+    uint64_t size;        /* bytes */
+    uint64_t modified_ns; /* since 1970 */
+    const char *etag;     /* terminated; also the checksum and upload id */
     const char *checksum;
     const char *upload_id;
 };
 struct store_list {
     uint32_t count;
-    bool is_truncated;           /* more follows after the last entry */
+    bool is_truncated; /* more follows after the last entry */
     struct store_list_entry *entries;
 };
 
@@ -285,11 +295,11 @@ struct store_part_ref {
 struct store_object; /* an object's version as found: attributes, extents, a pinned epoch */
 
 struct store_request {
-    struct mpsc_node node;       /* the store's while submitted */
-    struct store_port *port;     /* set by store_submit */
+    struct mpsc_node node;   /* the store's while submitted */
+    struct store_port *port; /* set by store_submit */
     enum store_request_kind kind;
-    void *user;                  /* the caller's */
-    int status;                  /* result: 0, or -errno / project code */
+    void *user; /* the caller's */
+    int status; /* result: 0, or -errno / project code */
 
     /* in */
     char bucket[STORE_BUCKET_MAX + 1];
@@ -301,14 +311,15 @@ struct store_request {
     const struct store_condition *condition;       /* likewise; NULL: none */
     const struct store_part_ref *parts;            /* likewise */
     uint32_t part_count;
-    struct store_object *source;                   /* COPY, PART_COPY: looked up before, stays the caller's */
+    struct store_object *source; /* COPY, PART_COPY: looked up before, stays the caller's */
     uint64_t source_offset, source_len;
 
     /* out */
-    struct store_object *object; /* OBJECT_LOOKUP: end with store_object_release. COPY/COMPLETE: the new one */
-    struct store_list *list;     /* end with store_list_free */
+    struct store_object
+        *object;             /* OBJECT_LOOKUP: end with store_object_release. COPY/COMPLETE: the new one */
+    struct store_list *list; /* end with store_list_free */
     bool existed;
-    uint64_t created_ns;         /* BUCKET_LOOKUP and UPLOAD_LOOKUP */
+    uint64_t created_ns; /* BUCKET_LOOKUP and UPLOAD_LOOKUP */
 };
 
 void store_submit(struct store_port *port, struct store_request *request);
@@ -329,8 +340,8 @@ void store_object_release(struct store_port *port, struct store_object *object);
 struct store_read; /* in flight or finished; owned by the port */
 /* Reads up to read_buffer_size bytes from `offset` (fewer when a buffer or extent ends: ask again from there).
  * -EAGAIN: all read buffers are in use, try after the next STORE_EVENT_READ or slice release. */
-int store_read_begin(struct store_port *port, struct store_object *object, uint64_t offset, uint64_t len, void *user,
-                     struct store_read **out);
+int store_read_begin(struct store_port *port, struct store_object *object, uint64_t offset, uint64_t len,
+                     void *user, struct store_read **out);
 /* 0 and a verified slice that the caller owns (release it when sent); or -EIO, -ERR_CORRUPT, -ERR_DEVICE_FAILED.
  * Ends the read. */
 int store_read_take(struct store_read *read, struct slice *out);

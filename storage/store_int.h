@@ -58,12 +58,11 @@ int store_space_mark(struct store *store, const struct object_space *space);
  * step everything themselves. */
 struct store_build {
     const struct store_options *options;
-    struct dev *devices
-        [STORE_DEVICES_MAX]; /* NULL: opened from options; otherwise the store owns them from the call on */
-    const char *vfs;         /* SQLite VFS or NULL */
-    uint64_t id_seed;        /* 0: from the system */
-    bool is_stepped;         /* no threads: store_step does their work */
-    bool skip_flush;         /* negative controls; never in production */
+    struct dev *devices[STORE_DEVICES_MAX]; /* NULL: opened from options; otherwise they stay the caller's */
+    const char *vfs;                        /* SQLite VFS or NULL */
+    uint64_t id_seed;                       /* 0: from the system */
+    bool is_stepped;                        /* no threads: store_step does their work */
+    bool skip_flush;                        /* negative controls; never in production */
     bool skip_sync;
 };
 int store_build_format(const struct store_build *build, bool force, struct err *err);
@@ -73,13 +72,12 @@ int store_selftest(struct store_device *device, struct uring *uring, struct err 
 
 /* A stepped store: one turn of committer and readers. Returns true when there may be more to do at once. */
 bool store_step(struct store *store, uint64_t now_ns, uint64_t realtime_ns);
-/* A stepped store after a power cut: forgets everything without any I/O, and leaves the devices to the caller. */
-void store_forget(struct store *store, struct dev *devices[STORE_DEVICES_MAX]);
 
 struct store {
     uint32_t magic;
     struct store_options options;
     bool is_stepped;
+    bool owns_devices;
     uint32_t device_count;
     struct store_device devices[STORE_DEVICES_MAX]; /* by superblock index */
     uint8_t store_id[SUPERBLOCK_STORE_ID_BYTES];
