@@ -33,8 +33,9 @@ struct zcrx_event_description {
 
 static uint32_t zcrx_entry_count(uint64_t len, uint32_t buffer_size)
 {
-    uint64_t want =
-        len / buffer_size * 4; /* Fragments are smaller than buffers; late entries catch the rest. */
+    /* One entry per fragment, and a fragment may be one packet, however large the buffers are. Late entries
+     * catch what is beyond. */
+    uint64_t want = len / (buffer_size < 2048 ? buffer_size : 2048);
     uint32_t count = ZCRX_ENTRIES_MIN;
     while (count < want && count < ZCRX_ENTRIES_MAX) {
         count *= 2;
@@ -221,7 +222,7 @@ uint32_t zcrx_area_take(struct zcrx_area *area, uint64_t offset, uint32_t len, u
     uint32_t index = (uint32_t)(offset / area->buffer_size);
     CHECK(index < area->buffer_count);
     struct zcrx_buffer *buffer = &area->buffers[index];
-    if (buffer->refs == 0 && !list_is_linked(&buffer->late_node)) {
+    if (buffer->refs == 0) {
         area->held_count++;
     }
     buffer->refs++;
@@ -266,15 +267,14 @@ bool zcrx_area_release(struct zcrx_area *area, uint32_t index)
     if (buffer->refs > 0) {
         return false;
     }
+    area->held_count--;
     if (list_is_linked(&buffer->late_node)) {
         return true; /* It waits for room already; its new debt goes with the old. */
     }
     if (!list_is_empty(&area->late) || !zcrx_refill(area, index)) {
         area->refill_full++;
         list_append(&area->late, &buffer->late_node);
-        return true;
     }
-    area->held_count--;
     return true;
 }
 
@@ -291,7 +291,6 @@ void zcrx_area_refill_late(struct zcrx_area *area)
             return;
         }
         list_remove(node);
-        area->held_count--;
     }
 }
 

@@ -56,7 +56,7 @@ struct zcrx_area {
     uint64_t token; /* area token of refill entries */
     bool no_device;
     struct zcrx_buffer *buffers;
-    uint32_t held_count; /* buffers with refs > 0 or late */
+    uint32_t held_count; /* buffers with refs > 0 */
     /* refill ring */
     void *region;
     uint64_t region_size;

@@ -146,7 +146,7 @@ Test(zcrx_area, random_use_answers_every_completion_exactly_once)
             zcrx_area_release(&area, b);
         }
     }
-    for (int turn = 0; turn < 100000 && area.held_count > 0; turn++) {
+    for (int turn = 0; turn < 100000 && !list_is_empty(&area.late); turn++) {
         while (head != *area.ring_tail) {
             answered[(area.entries[head++ & 63].off & ~IORING_ZCRX_AREA_MASK) / BUFFER]++;
         }

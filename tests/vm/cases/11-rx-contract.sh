@@ -7,7 +7,7 @@
 . /vm/lib.sh
 
 contract() {
-    RX_BACKEND=$1 test_rx_contract --tap -j1 > "/tmp/contract-$1" 2>&1
+    RX_STEPS=4000 RX_BACKEND=$1 test_rx_contract --tap -j1 > "/tmp/contract-$1" 2>&1
     while read -r line; do
         case $line in
         "ok - "*) pass "$1: ${line#ok - }" ;;

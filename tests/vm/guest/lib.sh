@@ -59,6 +59,8 @@ need() {
 # (10.8.0.2, fd00:8::2) in namespace `peer`.  Needs module netdevsim loaded.
 nsim_pair() {
     ip netns add peer || return 1
+    # Freed packets wait on per-CPU lists and pin the NIC's buffers: removing the module could block for ever.
+    echo 0 >/proc/sys/net/core/skb_defer_max
     for number in 1 2; do
         echo "$number 1 $1" >/sys/bus/netdevsim/new_device || return 1
     done

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nic: what a network interface can do, what it must be set to for a listener's queues, and doing or undoing that.
+ *
+ * Start-up and shut-down only: everything here blocks on netlink or ioctl and is never called from a worker's loop.
+ * Three steps, each usable alone:
+ *   nic_read   asks the kernel (netlink `ethtool` and `netdev` families; ioctl where netlink has no message)
+ *   nic_plan   compares state with wish; pure: no system call, so real drivers' answers are unit-tested
+ *   nic_apply  carries a plan out, writing each value *found* to a journal before it changes it; nic_undo plays the
+ *              journal backwards: on exit, on the next start after a crash, or by `penstock nic undo`
+ *
+ * Sources: Linux Documentation/netlink/specs/{ethtool,netdev}.yaml, Documentation/networking/iou-zcrx.rst,
+ * io_uring/zcrx.c, net/core/netdev_rx_queue.c.
+ */
+#ifndef NIC_NIC_H
+#define NIC_NIC_H
+
+#include <linux/ethtool.h>
+#include <net/if.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "base/err.h"
+
+#define NIC_QUEUES_MAX 512U
+#define NIC_RULES_MAX 256U
+#define NIC_CONTEXTS_MAX 16U
+#define NIC_STEPS_MAX 48U
+#define NIC_TEXT_MAX 384U
+
+enum nic_switch { NIC_UNKNOWN, NIC_OFF, NIC_ON }; /* also the values of ETHTOOL_TCP_DATA_SPLIT_* */
+
+struct nic_feature {
+    enum nic_switch state; /* UNKNOWN: the kernel does not name it */
+    bool changeable;
+};
+
+struct nic_queue {
+    uint32_t napi_id;      /* 0: not reported */
+    bool zcrx;             /* an io_uring memory provider owns it */
+    uint32_t zcrx_buf_len; /* bytes, as the kernel reports; 0: not reported */
+    bool dmabuf;           /* a devmem memory provider owns it */
+    bool xsk;              /* an AF_XDP socket owns it */
+    bool leased;
+};
+
+/* One RSS table: context 0 is the main one. */
+struct nic_context {
+    uint32_t id;
+    uint32_t size; /* entries */
+    bool uses[NIC_QUEUES_MAX];
+    uint32_t *table; /* `size` entries; owned by the state */
+};
+
+struct nic_rule {
+    struct ethtool_rx_flow_spec spec;
+    uint32_t context; /* with FLOW_RSS */
+};
+
+struct nic_state {
+    char name[IFNAMSIZ];
+    uint32_t index;
+    char driver[32];
+    char driver_version[32];
+    bool up;
+    bool carrier;
+    uint32_t mtu;
+    int numa_node; /* -1: none */
+    uint32_t virtual_functions;
+    uint32_t rx_queues; /* real receive queues */
+    uint32_t channels_combined, channels_combined_max, channels_rx, channels_rx_max;
+    uint32_t ring_rx, ring_rx_max;
+    enum nic_switch data_split; /* as reported; drivers may report ON while the setting is unknown */
+    bool has_hds_thresh;
+    uint32_t hds_thresh, hds_thresh_max;
+    uint32_t rx_buf_len, rx_buf_len_max; /* device-wide, where the kernel has it; 0: not offered */
+    struct nic_feature gro_hw, ntuple, lro, gro;
+    uint64_t xdp_features; /* NETDEV_XDP_ACT_*; 0 also when not reported */
+    bool xdp_attached;
+    uint32_t queue_count; /* entries of `queues` that the kernel described */
+    struct nic_queue queues[NIC_QUEUES_MAX];
+    uint32_t context_count;
+    struct nic_context contexts[NIC_CONTEXTS_MAX];
+    uint32_t rule_count;
+    struct nic_rule rules[NIC_RULES_MAX];
+};
+
+/* Fills `state` (large: allocate it). What a kernel or driver does not answer stays unknown, which is no error;
+ * -ENODEV: no such interface here. nic_state_free frees the tables. */
+int nic_read(const char *interface, struct nic_state *state, struct err *err);
+void nic_state_free(struct nic_state *state);
+
+/* ---- planning -------------------------------------------------------------------------------------------------- */
+
+/* What a listener wants of a NIC. */
+struct nic_wish {
+    uint32_t queue_first;
+    uint32_t queue_count;
+    uint16_t port; /* TCP destination port, host order */
+    bool want_ipv4, want_ipv6;
+    uint32_t address4;    /* network order; 0: any */
+    uint32_t buffer_size; /* bytes; 0: the driver's default */
+};
+
+enum nic_step_kind {
+    NIC_STEP_FEATURE,  /* name, on */
+    NIC_STEP_RINGS,    /* data_split, hds_thresh */
+    NIC_STEP_CHANNELS, /* combined */
+    NIC_STEP_RSS,      /* main table: equal over the first `value` queues */
+    NIC_STEP_RULE      /* rule */
+};
+
+struct nic_step {
+    enum nic_step_kind kind;
+    char name[32];
+    uint32_t value;
+    enum nic_switch data_split;
+    struct ethtool_rx_flow_spec rule;
+    char command[NIC_TEXT_MAX]; /* what a person would type */
+    char reason[NIC_TEXT_MAX];
+};
+
+struct nic_plan {
+    uint32_t step_count;
+    struct nic_step steps[NIC_STEPS_MAX];
+    uint32_t refusal_count; /* conditions no setting of ours can change */
+    char refusals[8][NIC_TEXT_MAX];
+};
+
+/* Plans zero-copy receive. Steps come in the order in which they must be applied. A NIC that needs nothing gives a plan
+ * without steps. */
+void nic_plan_zcrx(const struct nic_state *state, const struct nic_wish *wish, struct nic_plan *plan);
+
+/* The largest receive buffer the driver is known to take, bytes; 0: only its default; UINT32_MAX: not known. */
+uint32_t nic_driver_buffer_max(const char *driver);
+/* Does the driver have what zcrx needs (queue management and a DMA device), as far as known? */
+bool nic_driver_has_zcrx(const char *driver);
+
+/* ---- applying -------------------------------------------------------------------------------------------------- */
+
+/* Carries the plan out; the journal of this interface (directory/nic-NAME.journal) gets each found value first and is synced.
+ * On failure everything done so far is undone and `err` names the step, the kernel's words and the command. */
+int nic_apply(const struct nic_state *state, const struct nic_plan *plan, const char *directory,
+              struct err *err);
+/* Plays the journal backwards and removes it. 0 also when there is none. Steps whose value has been changed by somebody else
+ * since are left alone and named in the log. */
+int nic_undo(const char *interface, const char *directory, struct err *err);
+
+/* The receive-buffer size the kernel reports for a queue's zcrx registration; 0 when it has none. */
+int nic_queue_buffer_size(const char *interface, uint32_t queue, uint32_t *size, struct err *err);
+
+#endif

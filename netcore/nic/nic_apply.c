@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nic_apply: carries plans out and undoes them.
+ *
+ * Journal: one text line per change, written and synced before the change is made, so that whatever a crash leaves can be
+ * put back. Lines are played backwards. A line names the value found and the value set; undo leaves alone what has another
+ * value by then, because somebody else changed it.
+ *
+ *   feature NAME FOUND SET      rings SPLIT_FOUND HDS_FOUND      channels FOUND SET
+ *   rss SIZE Q,Q,Q,...          rule LOCATION  (LOCATION is only known after the insertion: the line is then rewritten)
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/ethtool_netlink.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "nic/nic_genl.h"
+#include "nic/nic_int.h"
+
+#define JOURNAL_LINE_MAX 65536
+#define JOURNAL_LINES_MAX 256
+
+/* ---- setting --------------------------------------------------------------------------------------------------- */
+
+struct nic_setter {
+    struct nic_genl genl;
+    const char *interface;
+    uint32_t index;
+    char words[256]; /* the kernel's words for the last refusal */
+};
+
+static int setter_open(struct nic_setter *setter, const char *interface, struct err *err)
+{
+    memset(setter, 0, sizeof(*setter));
+    setter->interface = interface;
+    setter->index = if_nametoindex(interface);
+    if (setter->index == 0) {
+        return err_set(err, -ENODEV, "interface %s does not exist here", interface);
+    }
+    return nic_genl_open(&setter->genl, ETHTOOL_GENL_NAME, err);
+}
+
+static int setter_call(struct nic_setter *setter, struct nl_msg *message)
+{
+    int rc = nic_genl_call(&setter->genl, message, NULL, NULL);
+    snprintf(setter->words, sizeof(setter->words), "%s", setter->genl.words);
+    return rc;
+}
+
+static int set_feature(struct nic_setter *setter, const char *name, bool on)
+{
+    struct nl_msg *message = nic_genl_message(&setter->genl, ETHTOOL_MSG_FEATURES_SET, NLM_F_ACK);
+    if (message == NULL || nic_header_put(message, ETHTOOL_A_FEATURES_HEADER, setter->index) < 0) {
+        nlmsg_free(message);
+        return -ENOMEM;
+    }
+    struct nlattr *wanted = nla_nest_start(message, ETHTOOL_A_FEATURES_WANTED | NLA_F_NESTED);
+    struct nlattr *bits = nla_nest_start(message, ETHTOOL_A_BITSET_BITS | NLA_F_NESTED);
+    struct nlattr *bit = nla_nest_start(message, ETHTOOL_A_BITSET_BITS_BIT | NLA_F_NESTED);
+    if (wanted == NULL || bits == NULL || bit == NULL ||
+        nla_put_string(message, ETHTOOL_A_BITSET_BIT_NAME, name) < 0 ||
+        (on && nla_put_flag(message, ETHTOOL_A_BITSET_BIT_VALUE) < 0)) {
+        nlmsg_free(message);
+        return -ENOMEM;
+    }
+    nla_nest_end(message, bit);
+    nla_nest_end(message, bits);
+    nla_nest_end(message, wanted);
+    return setter_call(setter, message);
+}
+
+static int set_rings(struct nic_setter *setter, enum nic_switch split, bool has_thresh, uint32_t thresh)
+{
+    struct nl_msg *message = nic_genl_message(&setter->genl, ETHTOOL_MSG_RINGS_SET, NLM_F_ACK);
+    if (message == NULL || nic_header_put(message, ETHTOOL_A_RINGS_HEADER, setter->index) < 0 ||
+        nla_put_u8(message, ETHTOOL_A_RINGS_TCP_DATA_SPLIT, (uint8_t)split) < 0 ||
+        (has_thresh && nla_put_u32(message, ETHTOOL_A_RINGS_HDS_THRESH, thresh) < 0)) {
+        nlmsg_free(message);
+        return -ENOMEM;
+    }
+    return setter_call(setter, message);
+}
+
+static int set_channels(struct nic_setter *setter, uint32_t combined)
+{
+    struct nl_msg *message = nic_genl_message(&setter->genl, ETHTOOL_MSG_CHANNELS_SET, NLM_F_ACK);
+    if (message == NULL || nic_header_put(message, ETHTOOL_A_CHANNELS_HEADER, setter->index) < 0 ||
+        nla_put_u32(message, ETHTOOL_A_CHANNELS_COMBINED_COUNT, combined) < 0) {
+        nlmsg_free(message);
+        return -ENOMEM;
+    }
+    return setter_call(setter, message);
+}
+
+/* Writes the main table by ioctl: the netlink message is newer (6.17) than the drivers it is needed for. */
+static int set_rss(struct nic_setter *setter, const uint32_t *table, uint32_t size)
+{
+    size_t bytes = sizeof(struct ethtool_rxfh) + size * sizeof(uint32_t);
+    struct ethtool_rxfh *request = calloc(1, bytes);
+    if (request == NULL) {
+        return -ENOMEM;
+    }
+    request->cmd = ETHTOOL_SRSSH;
+    request->indir_size = size;
+    request->hfunc = 0;         /* no change */
+    request->input_xfrm = 0xff; /* RXH_XFRM_NO_CHANGE */
+    memcpy(request->rss_config, table, size * sizeof(uint32_t));
+    int rc = nic_ioctl(setter->interface, request);
+    if (rc == -EINVAL) { /* Kernels before input_xfrm demand zero there. */
+        request->input_xfrm = 0;
+        rc = nic_ioctl(setter->interface, request);
+    }
+    free(request);
+    return rc;
+}
+
+static int set_rss_equal(struct nic_setter *setter, uint32_t size, uint32_t queues)
+{
+    uint32_t *table = calloc(size, sizeof(*table));
+    if (table == NULL) {
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        table[i] = i % queues;
+    }
+    int rc = set_rss(setter, table, size);
+    free(table);
+    return rc;
+}
+
+static int add_rule(struct nic_setter *setter, const struct ethtool_rx_flow_spec *rule, uint32_t *location)
+{
+    struct ethtool_rxnfc request = {.cmd = ETHTOOL_SRXCLSRLINS, .fs = *rule};
+    int rc = nic_ioctl(setter->interface, &request);
+    *location = request.fs.location;
+    return rc;
+}
+
+static int delete_rule(struct nic_setter *setter, uint32_t location)
+{
+    struct ethtool_rxnfc request = {.cmd = ETHTOOL_SRXCLSRLDEL, .fs.location = location};
+    return nic_ioctl(setter->interface, &request);
+}
+
+/* ---- journal --------------------------------------------------------------------------------------------------- */
+
+static void journal_path(char *to, size_t size, const char *directory, const char *interface)
+{
+    snprintf(to, size, "%s/nic-%s.journal", directory, interface);
+}
+
+static int journal_sync_directory(const char *directory)
+{
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    int rc = fsync(fd) < 0 ? -errno : 0;
+    close(fd);
+    return rc;
+}
+
+static int journal_open(const char *directory, const char *interface)
+{
+    char path[512];
+    journal_path(path, sizeof(path), directory, interface);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return -errno;
+    }
+    int rc = journal_sync_directory(directory);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+static int journal_write(int fd, const char *line)
+{
+    size_t len = strlen(line);
+    if (write(fd, line, len) != (ssize_t)len) {
+        return -EIO;
+    }
+    return fdatasync(fd) < 0 ? -errno : 0;
+}
+
+static const struct nic_context *main_context(const struct nic_state *state)
+{
+    for (uint32_t i = 0; i < state->context_count; i++) {
+        if (state->contexts[i].id == 0) {
+            return &state->contexts[i];
+        }
+    }
+    return NULL;
+}
+
+static int journal_rss(int fd, const struct nic_state *state)
+{
+    const struct nic_context *context = main_context(state);
+    CHECK(context != NULL); /* nic_plan refuses without a known table. */
+    char *line = calloc(1, JOURNAL_LINE_MAX);
+    if (line == NULL) {
+        return -ENOMEM;
+    }
+    size_t len = (size_t)snprintf(line, JOURNAL_LINE_MAX, "rss %u ", context->size);
+    for (uint32_t i = 0; i < context->size && len + 16 < JOURNAL_LINE_MAX; i++) {
+        len += (size_t)snprintf(line + len, JOURNAL_LINE_MAX - len, "%u,", context->table[i]);
+    }
+    snprintf(line + len, JOURNAL_LINE_MAX - len, "\n");
+    int rc = journal_write(fd, line);
+    free(line);
+    return rc;
+}
+
+static int journal_step(int fd, const struct nic_state *state, const struct nic_step *step)
+{
+    char line[256];
+    switch (step->kind) {
+    case NIC_STEP_FEATURE:
+        snprintf(line, sizeof(line), "feature %s 0 %u\n", step->name,
+                 step->value); /* Planned only when it was off. */
+        break;
+    case NIC_STEP_RINGS:
+        snprintf(line, sizeof(line), "rings %d %d %u\n", (int)state->data_split,
+                 state->has_hds_thresh ? 1 : 0, state->hds_thresh);
+        break;
+    case NIC_STEP_CHANNELS:
+        snprintf(line, sizeof(line), "channels %u %u\n", state->channels_combined, step->value);
+        break;
+    case NIC_STEP_RSS:
+        return journal_rss(fd, state);
+    default: /* The rule's place is not known before it is in; nic_apply journals it by its match. */
+        snprintf(line, sizeof(line), "rule %u %u %u %u\n", step->rule.flow_type,
+                 step->rule.flow_type == TCP_V4_FLOW ? step->rule.h_u.tcp_ip4_spec.ip4dst : 0,
+                 step->rule.flow_type == TCP_V4_FLOW ? step->rule.h_u.tcp_ip4_spec.pdst
+                                                     : step->rule.h_u.tcp_ip6_spec.pdst,
+                 (unsigned)step->rule.ring_cookie);
+        break;
+    }
+    return journal_write(fd, line);
+}
+
+/* ---- apply ----------------------------------------------------------------------------------------------------- */
+
+static int apply_step(struct nic_setter *setter, const struct nic_state *state, const struct nic_step *step)
+{
+    uint32_t location;
+    setter->words[0] = '\0';
+    switch (step->kind) {
+    case NIC_STEP_FEATURE:
+        return set_feature(setter, step->name, step->value != 0);
+    case NIC_STEP_RINGS:
+        return set_rings(setter, step->data_split, state->has_hds_thresh, 0);
+    case NIC_STEP_CHANNELS:
+        return set_channels(setter, step->value);
+    case NIC_STEP_RSS:
+        return set_rss_equal(setter, main_context(state)->size, step->value);
+    default:
+        return add_rule(setter, &step->rule, &location);
+    }
+}
+
+static int apply_steps(struct nic_setter *setter, const struct nic_state *state, const struct nic_plan *plan,
+                       int journal, struct err *err)
+{
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        const struct nic_step *step = &plan->steps[i];
+        int rc = journal_step(journal, state, step);
+        if (rc < 0) {
+            return err_set(err, rc, "cannot write the journal of %s: %s", state->name, err_text(rc));
+        }
+        rc = apply_step(setter, state, step);
+        if (rc < 0) {
+            return err_set(err, rc, "%s: `%s` was refused: %s%s%s", state->name, step->command, err_text(rc),
+                           setter->words[0] != '\0' ? ": " : "", setter->words);
+        }
+        LOG_INF("nic_changed", "interface=%s command=%s", state->name, LOG_Q(step->command));
+    }
+    return 0;
+}
+
+int nic_apply(const struct nic_state *state, const struct nic_plan *plan, const char *directory,
+              struct err *err)
+{
+    if (plan->refusal_count > 0) {
+        return err_set(err, -EOPNOTSUPP, "%s", plan->refusals[0]);
+    }
+    if (plan->step_count == 0) {
+        return 0;
+    }
+    struct nic_setter setter;
+    int rc = setter_open(&setter, state->name, err);
+    if (rc < 0) {
+        return rc;
+    }
+    int journal = journal_open(directory, state->name);
+    if (journal < 0) {
+        nic_genl_close(&setter.genl);
+        return err_set(err, journal, "cannot open a journal in %s: %s", directory, err_text(journal));
+    }
+    rc = apply_steps(&setter, state, plan, journal, err);
+    close(journal);
+    nic_genl_close(&setter.genl);
+    if (rc < 0) {
+        struct err undo_err = {""};
+        if (nic_undo(state->name, directory, &undo_err) < 0) {
+            LOG_ERR("nic_undo_failed", "interface=%s error=%s", state->name, LOG_Q(undo_err.text));
+        }
+    }
+    return rc;
+}
+
+/* ---- undo ------------------------------------------------------------------------------------------------------ */
+
+static int undo_rss(struct nic_setter *setter, const char *text)
+{
+    char *at = NULL;
+    unsigned long size = strtoul(text, &at, 10);
+    if (size == 0 || size > 4096 || at == NULL || *at != ' ') {
+        return -EINVAL;
+    }
+    uint32_t *table = calloc(size, sizeof(*table));
+    if (table == NULL) {
+        return -ENOMEM;
+    }
+    at++;
+    int rc = 0;
+    for (unsigned long i = 0; i < size && rc == 0; i++) {
+        char *end = NULL;
+        table[i] = (uint32_t)strtoul(at, &end, 10);
+        rc = end != at && *end == ',' ? 0 : -EINVAL;
+        at = end + 1;
+    }
+    if (rc == 0) {
+        rc = set_rss(setter, table, (uint32_t)size);
+    }
+    free(table);
+    return rc;
+}
+
+static int undo_rule(struct nic_setter *setter, const struct nic_state *state, const char *text)
+{
+    unsigned type = 0;
+    unsigned address = 0;
+    unsigned port = 0;
+    unsigned queue = 0;
+    if (sscanf(text, "%u %u %u %u", &type, &address, &port, &queue) != 4) {
+        return -EINVAL;
+    }
+    struct ethtool_rx_flow_spec ours;
+    nic_flow_rule(type == TCP_V6_FLOW, bytes_get_be16(&(uint16_t){(uint16_t)port}), address, queue, &ours);
+    for (uint32_t i = 0; i < state->rule_count; i++) {
+        const struct ethtool_rx_flow_spec *have = &state->rules[i].spec;
+        if (nic_flow_same_match(have, &ours) && have->ring_cookie == queue) {
+            return delete_rule(setter, have->location);
+        }
+    }
+    return 0; /* Journalled but never inserted, or removed by somebody else. */
+}
+
+static int undo_rings(struct nic_setter *setter, const struct nic_state *state, const char *text)
+{
+    int split = 0;
+    int has_thresh = 0;
+    unsigned thresh = 0;
+    if (sscanf(text, "%d %d %u", &split, &has_thresh, &thresh) != 3) {
+        return -EINVAL;
+    }
+    (void)state;
+    /* "Unknown" means automatic, which is what a driver that reports ON by itself had. */
+    int rc = set_rings(setter, (enum nic_switch)split, has_thresh != 0, thresh);
+    return rc == -EOPNOTSUPP || rc == -EINVAL ? set_rings(setter, NIC_UNKNOWN, has_thresh != 0, thresh) : rc;
+}
+
+static int undo_line(struct nic_setter *setter, const struct nic_state *state, const char *line)
+{
+    char name[32];
+    unsigned found = 0;
+    unsigned set = 0;
+    if (sscanf(line, "feature %31s %u %u", name, &found, &set) == 3) {
+        return set_feature(setter, name, found != 0);
+    }
+    if (sscanf(line, "channels %u %u", &found, &set) == 2) {
+        return state->channels_combined == set ? set_channels(setter, found) : 0;
+    }
+    if (strncmp(line, "rings ", 6) == 0) {
+        return undo_rings(setter, state, line + 6);
+    }
+    if (strncmp(line, "rss ", 4) == 0) {
+        return undo_rss(setter, line + 4);
+    }
+    if (strncmp(line, "rule ", 5) == 0) {
+        return undo_rule(setter, state, line + 5);
+    }
+    return -EINVAL;
+}
+
+/* Splits the journal's text into lines, newest last; returns how many. A cut-off last line (a crash while writing it) was
+ * never acted on and is dropped. */
+static uint32_t journal_lines(char *text, char **lines)
+{
+    uint32_t count = 0;
+    for (char *at = text; count < JOURNAL_LINES_MAX;) {
+        char *end = strchr(at, '\n');
+        if (end == NULL) {
+            break;
+        }
+        *end = '\0';
+        lines[count++] = at;
+        at = end + 1;
+    }
+    return count;
+}
+
+static char *journal_read(const char *path, int *rc)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        *rc = errno == ENOENT ? 0 : -errno;
+        return NULL;
+    }
+    struct stat status;
+    char *text = NULL;
+    if (fstat(fd, &status) == 0 && status.st_size < 16 * 1024 * 1024) {
+        text = calloc(1, (size_t)status.st_size + 1);
+    }
+    *rc = text == NULL ? -EIO : 0;
+    if (text != NULL && read(fd, text, (size_t)status.st_size) != status.st_size) {
+        *rc = -EIO;
+        free(text);
+        text = NULL;
+    }
+    close(fd);
+    return text;
+}
+
+static int undo_all(const char *interface, char *text, struct err *err)
+{
+    char *lines[JOURNAL_LINES_MAX];
+    struct nic_setter setter;
+    struct nic_state *state = calloc(1, sizeof(*state));
+    if (state == NULL) {
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    int rc = nic_read(interface, state, err);
+    if (rc == 0) {
+        rc = setter_open(&setter, interface, err);
+    }
+    if (rc == 0) {
+        for (uint32_t i = journal_lines(text, lines); i > 0; i--) {
+            int step_rc = undo_line(&setter, state, lines[i - 1]);
+            if (step_rc < 0) {
+                rc = err_set(err, step_rc, "%s: undoing `%.60s`: %s%s%s", interface, lines[i - 1],
+                             err_text(step_rc), setter.words[0] != '\0' ? ": " : "", setter.words);
+            }
+        }
+        nic_genl_close(&setter.genl);
+        nic_state_free(state);
+    }
+    free(state);
+    return rc;
+}
+
+int nic_undo(const char *interface, const char *directory, struct err *err)
+{
+    char path[512];
+    int rc = 0;
+    journal_path(path, sizeof(path), directory, interface);
+    char *text = journal_read(path, &rc);
+    if (text == NULL) {
+        return rc < 0 ? err_set(err, rc, "cannot read %s: %s", path, err_text(rc)) : 0;
+    }
+    if (if_nametoindex(interface) == 0) {
+        LOG_WRN("nic_journal_dropped", "interface=%s why=%s", interface, LOG_Q("the interface is gone"));
+    } else {
+        rc = undo_all(interface, text, err);
+    }
+    free(text);
+    if (rc == 0) {
+        unlink(path);
+        (void)journal_sync_directory(
+            directory); /* A journal that comes back after a crash is harmless: undo is idempotent. */
+        LOG_INF("nic_restored", "interface=%s", interface);
+    }
+    return rc;
+}
