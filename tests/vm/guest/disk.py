@@ -4,6 +4,7 @@
 A node under test keeps its store on the first partition and its index, in ext4, on the second, so that one
 write log under the one drive orders both.  The third, of 1 MiB, is for the client's marker blocks.
 """
+import errno
 import fcntl
 import os
 import struct
@@ -54,13 +55,20 @@ def loop_attach(path, offset=0, length=0, direct=False):
     NVMe that QEMU emulates announces FUA and ignores it: a file system whose flushes must be in a write log
     is mounted through a direct loop device on its partition.
     """
-    with open("/dev/loop-control", "r+b", buffering=0) as control:
-        device = f"/dev/loop{fcntl.ioctl(control, LOOP_CTL_GET_FREE)}"
-    with open(path, "r+b") as backing, open(device, "r+b", buffering=0) as loop:
-        info = struct.pack("<5Q4I160s", 0, 0, 0, offset, length, 0, 0, 0, LO_FLAGS_DIRECT_IO if direct else 0, b"")
+    info = struct.pack("<5Q4I160s", 0, 0, 0, offset, length, 0, 0, 0, LO_FLAGS_DIRECT_IO if direct else 0, b"")
+    with open(path, "r+b") as backing, open("/dev/loop-control", "r+b", buffering=0) as control:
         config = struct.pack("<II", backing.fileno(), 512) + info + bytes(64)
-        fcntl.ioctl(loop, LOOP_CONFIGURE, config)
-    return device
+        for _ in range(20):
+            device = f"/dev/loop{fcntl.ioctl(control, LOOP_CTL_GET_FREE)}"
+            try:
+                with open(device, "r+b", buffering=0) as loop:
+                    fcntl.ioctl(loop, LOOP_CONFIGURE, config)
+                return device
+            except OSError as error:
+                # Another process may have taken the free one in between.
+                if error.errno != errno.EBUSY:
+                    raise
+    raise OSError(errno.EBUSY, "no loop device stays free")
 
 
 def loop_detach(device):

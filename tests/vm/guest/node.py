@@ -42,7 +42,7 @@ class Node:
         self.process = None
 
     def format(self):
-        return vmtest.run("penstock", "format", "--config", self.config)
+        return vmtest.run("penstock", "format", "--force", "--config", self.config)
 
     def start(self, seconds=60):
         """Starts the node; returns whether it became ready in time (why not is in its log)."""
