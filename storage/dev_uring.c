@@ -31,6 +31,8 @@
 #define FRAGMENTS_CAP 256U /* more per request buys nothing measurable and costs memory in every write */
 #define TRANSFER_MAX (1U << 30)
 #define ALIGNMENT_MAX 4096U /* LBA and memory alignment at most: extents start at 4 KiB */
+#define LOCK_ATTEMPTS 150U
+#define LOCK_PAUSE_US 20000U /* start-up only: 3 s in all */
 #define RETRIES_MAX                                                                                          \
     10000U /* -EAGAIN is answered by trying again; the bound turns a stuck kernel into an error */
 
@@ -57,6 +59,22 @@ static struct dev_uring *dev_uring_of(struct dev *dev)
 
 /* ---- opening ------------------------------------------------------------------------------------------------------- */
 
+/* The rings of a process that has just ended hold its files for some milliseconds more (the kernel takes rings down later), so a
+ * restart must not be refused at once. */
+static int dev_uring_open_patiently(const char *path, int flags)
+{
+    int fd = -1;
+    for (uint32_t i = 0; i < LOCK_ATTEMPTS && fd < 0; i++) {
+        fd = open(path, flags, 0600);
+        if (fd >= 0 || errno != EBUSY) {
+            break;
+        }
+        usleep(LOCK_PAUSE_US);
+        errno = EBUSY;
+    }
+    return fd;
+}
+
 static int dev_uring_open_file(const struct dev_uring_options *options, bool *direct, bool *created,
                                struct err *err)
 {
@@ -71,7 +89,7 @@ static int dev_uring_open_file(const struct dev_uring_options *options, bool *di
         flags |= O_EXCL; /* the kernel then refuses while it is mounted or held by another */
     }
     *direct = options->want_direct;
-    int fd = open(options->path, flags | (*direct ? O_DIRECT : 0), 0600);
+    int fd = dev_uring_open_patiently(options->path, flags | (*direct ? O_DIRECT : 0));
     if (fd < 0 && errno == EINVAL && *direct) {
         *direct = false; /* a created file stays behind after this refusal */
         fd = open(options->path, (flags & ~O_EXCL) | O_CREAT, 0600);
@@ -250,12 +268,19 @@ static int dev_uring_describe(struct dev_uring *dev, struct err *err)
     return 0;
 }
 
+/* Patient for the same reason. */
 static int dev_uring_lock(struct dev_uring *dev, struct err *err)
 {
-    if (flock(dev->fd, LOCK_EX | LOCK_NB) == 0) {
+    int rc = -EWOULDBLOCK;
+    for (uint32_t i = 0; i < LOCK_ATTEMPTS && rc == -EWOULDBLOCK; i++) {
+        rc = flock(dev->fd, LOCK_EX | LOCK_NB) == 0 ? 0 : -errno;
+        if (rc == -EWOULDBLOCK) {
+            usleep(LOCK_PAUSE_US);
+        }
+    }
+    if (rc == 0) {
         return 0;
     }
-    int rc = -errno;
     return err_set(
         err, rc,
         "%s is locked by another process: a store belongs to one penstock at a time (is one running?)",

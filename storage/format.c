@@ -31,6 +31,38 @@ struct format {
     uint8_t store_id[SUPERBLOCK_STORE_ID_BYTES];
 };
 
+/* mkdir -p. The index syncs its own directory; what holds a device file is synced when the file is made. */
+static int format_directory(const char *path, const char *what, struct err *err)
+{
+    char part[PATH_MAX];
+    size_t len = strlen(path);
+    CHECK(len < sizeof(part));
+    for (size_t i = 1; i <= len; i++) {
+        if (path[i] != '/' && path[i] != '\0') {
+            continue;
+        }
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0700) != 0 && errno != EEXIST) {
+            return err_set(err, -errno, "%s: directory %s cannot be made: %s", what, path, err_text(-errno));
+        }
+    }
+    return 0;
+}
+
+/* The directory of a device file that is to be made. */
+static int format_device_directory(const char *path, struct err *err)
+{
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof(copy), "%s", path);
+    char *slash = strrchr(copy, '/');
+    if (slash == NULL || slash == copy) {
+        return 0;
+    }
+    *slash = '\0';
+    return format_directory(copy, "store.devices", err);
+}
+
 static int format_device_open(struct format *format, uint32_t i, struct err *err)
 {
     const struct store_device_options *options = &format->build->options->devices[i];
@@ -43,7 +75,8 @@ static int format_device_open(struct format *format, uint32_t i, struct err *err
                                          .create = options->size > 0,
                                          .want_direct = true,
                                          .create_size = bytes_round_down(options->size, EXTENT_BLOCK)};
-        int rc = dev_uring_open(&open, &format->devices[i], err);
+        int rc = open.create ? format_device_directory(options->path, err) : 0;
+        rc = rc == 0 ? dev_uring_open(&open, &format->devices[i], err) : rc;
         if (rc < 0) {
             return rc;
         }
@@ -125,33 +158,13 @@ static int format_device_write(struct format *format, uint32_t i, uint64_t now_n
     return superblock_write(format->queues[i], &sb, err);
 }
 
-/* mkdir -p; the index and the parents must be found again after a power cut, so each new directory's parent is synced by the index's own
- * start (it syncs its directory) and by the file system's order of names for the rest. */
-static int format_directory(const char *path, struct err *err)
-{
-    char part[PATH_MAX];
-    size_t len = strlen(path);
-    CHECK(len < sizeof(part));
-    for (size_t i = 1; i <= len; i++) {
-        if (path[i] != '/' && path[i] != '\0') {
-            continue;
-        }
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0700) != 0 && errno != EEXIST) {
-            return err_set(err, -errno, "node.data_dir %s: cannot be made: %s", path, err_text(-errno));
-        }
-    }
-    return 0;
-}
-
 static int format_index(struct format *format, struct err *err)
 {
     const struct store_options *options = format->build->options;
     char path[PATH_MAX + 16];
     snprintf(path, sizeof(path), "%s/index.db", options->data_dir);
     if (format->build->vfs == NULL) {
-        int rc = format_directory(options->data_dir, err);
+        int rc = format_directory(options->data_dir, "node.data_dir", err);
         if (rc < 0) {
             return rc;
         }
