@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Devices that fail under the whole store, stepped: every operation failing in turn, failed and hanging flushes, misdirected
+ * and lost writes. After any one fault a reader gets exactly the bytes that were acknowledged, or an error.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "store_rig.h"
+
+#define LEN (700 * KIB + 13)
+
+static struct dev *wrap(struct dev *inner)
+{
+    struct dev *outer = NULL;
+    cr_assert_eq(dev_fault_open(inner, 5, &outer), 0);
+    return outer;
+}
+
+static uint8_t *make(uint64_t len, uint64_t seed)
+{
+    uint8_t *bytes = malloc(len);
+    cr_assert_not_null(bytes);
+    store_rig_fill(bytes, len, seed);
+    return bytes;
+}
+
+static void rig_open(struct store_rig *rig, const char *name, uint32_t devices)
+{
+    store_rig_open(rig, &(struct store_rig_options){.name = name,
+                                                    .is_memory = true,
+                                                    .device_size = 32 * MIB,
+                                                    .device_count = devices,
+                                                    .write_unit = 128 * KIB,
+                                                    .wrap = wrap});
+    cr_assert_eq(store_rig_bucket(rig, "b"), 0);
+}
+
+/* One scene: an object there, one written over it, one new; with one device operation failing. What is acknowledged is there and
+ * whole, what is not is absent or the old one. Returns whether the fault fired. */
+static bool scene(uint32_t ops, enum dev_fault_kind kind, uint64_t nth, bool from_then_on)
+{
+    struct store_rig rig;
+    uint8_t *old = make(LEN, 1);
+    uint8_t *new = make(LEN, 2);
+    rig_open(&rig, "faults-nth", 1);
+    cr_assert_eq(store_rig_put(&rig, "k", old, LEN, 9000, 3), 0);
+    dev_fault_plan_set(
+        rig.devices[0],
+        &(struct dev_fault_plan){
+            .kind = kind, .ops = ops, .error = -EIO, .nth = nth, .from_then_on = from_then_on});
+    int over = store_rig_put(&rig, "k", new, LEN, 9000, 1);
+    int fresh = rig.devices[0]->state == STORE_DEVICE_OK ? store_rig_put(&rig, "n", new, LEN, 9000, 2)
+                                                         : ERR_DEVICE_FAILED;
+    int read_over = store_rig_compare(&rig, "k", over == 0 ? new : old, LEN);
+    int read_fresh = store_rig_compare(&rig, "n", new, LEN);
+    uint64_t fired = dev_fault_fired(rig.devices[0]);
+    bool reads_may_fail = (ops & (1U << DEV_READ)) != 0;
+    dev_fault_plan_set(rig.devices[0], &(struct dev_fault_plan){.kind = DEV_FAULT_NONE});
+    cr_assert(read_over == 0 || (reads_may_fail && read_over == -EIO), "nth %llu: k: put %d read %d",
+              (unsigned long long)nth, over, read_over);
+    cr_assert(fresh == 0 ? read_fresh == 0 || (reads_may_fail && read_fresh == -EIO)
+                         : read_fresh == ERR_NO_SUCH_KEY,
+              "nth %llu: n: put %d read %d", (unsigned long long)nth, fresh, read_fresh);
+    cr_assert_eq(store_rig_compare(&rig, "k", over == 0 ? new : old, LEN), 0, "it is still there afterwards");
+    uint64_t objects = 1 + (fresh == 0);
+    cr_assert_eq(store_rig_used(&rig), objects * bytes_round_up(LEN + 3, 4096), "nth %llu: space leaked",
+                 (unsigned long long)nth);
+    store_rig_close(&rig);
+    free(old);
+    free(new);
+    return fired > 0;
+}
+
+static void every_operation(uint32_t ops, enum dev_fault_kind kind, bool from_then_on)
+{
+    uint64_t nth = 1;
+    while (scene(ops, kind, nth, from_then_on)) {
+        nth++;
+        cr_assert_lt(nth, 1000, "the loop has no end");
+    }
+    cr_assert_gt(nth, 2, "nothing ever fired: the test tests nothing");
+}
+
+Test(store_faults, every_write_failing_in_turn)
+{
+    every_operation(1U << DEV_WRITE, DEV_FAULT_ERROR, false);
+    every_operation(1U << DEV_WRITE, DEV_FAULT_ERROR, true);
+}
+
+Test(store_faults, every_write_torn_in_turn)
+{
+    every_operation(1U << DEV_WRITE, DEV_FAULT_TORN, false);
+}
+
+Test(store_faults, every_flush_failing_in_turn)
+{
+    every_operation(1U << DEV_FLUSH, DEV_FAULT_ERROR, false);
+    every_operation(1U << DEV_FLUSH, DEV_FAULT_ERROR, true);
+}
+
+Test(store_faults, every_read_failing_in_turn)
+{
+    every_operation(1U << DEV_READ, DEV_FAULT_ERROR, false);
+}
+
+/* A device that lies about a write is found by the block checksums: an error, never other bytes. */
+static void lying_write(enum dev_fault_kind kind)
+{
+    for (uint64_t nth = 1; nth <= 6; nth++) {
+        struct store_rig rig;
+        uint8_t *old = make(LEN, 3);
+        uint8_t *new = make(LEN, 4);
+        rig_open(&rig, "faults-lying", 1);
+        cr_assert_eq(store_rig_put(&rig, "old", old, LEN, 9000, 0), 0);
+        dev_fault_plan_set(rig.devices[0],
+                           &(struct dev_fault_plan){.kind = kind, .ops = 1U << DEV_WRITE, .nth = nth});
+        cr_assert_eq(store_rig_put(&rig, "new", new, LEN, 9000, 0), 0);
+        cr_assert_eq(dev_fault_fired(rig.devices[0]), 1);
+        cr_assert_eq(store_rig_compare(&rig, "new", new, LEN), ERR_CORRUPT);
+        int rc = store_rig_compare(&rig, "old", old, LEN);
+        cr_assert(rc == 0 || rc == ERR_CORRUPT, "a misdirected write may have hit it: then it says so (%d)",
+                  rc);
+        store_rig_close(&rig);
+        free(old);
+        free(new);
+    }
+}
+
+Test(store_faults, a_lost_write_is_never_served)
+{
+    lying_write(DEV_FAULT_LOST);
+}
+
+Test(store_faults, a_misdirected_write_is_never_served)
+{
+    lying_write(DEV_FAULT_MISDIRECT);
+}
+
+Test(store_faults, a_corrupted_read_is_never_served_and_the_next_is_right)
+{
+    struct store_rig rig;
+    uint8_t *bytes = make(LEN, 5);
+    rig_open(&rig, "faults-read", 1);
+    cr_assert_eq(store_rig_put(&rig, "k", bytes, LEN, 9000, 0), 0);
+    dev_fault_plan_set(rig.devices[0],
+                       &(struct dev_fault_plan){.kind = DEV_FAULT_CORRUPT, .ops = 1U << DEV_READ, .nth = 2});
+    cr_assert_eq(store_rig_compare(&rig, "k", bytes, LEN), ERR_CORRUPT);
+    cr_assert_eq(store_rig_compare(&rig, "k", bytes, LEN), 0);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
+/* Devices take turns, so of many puts some lie on the hanging one: they wait, the others do not. */
+Test(store_faults, a_hanging_flush_delays_nobody_elses_objects)
+{
+    struct store_rig rig;
+    uint8_t *bytes = make(64 * KIB, 6);
+    static const struct store_attributes attributes = {.etag = "e"};
+    struct store_put *puts[8];
+    uint32_t done = 0;
+    rig_open(&rig, "faults-hang", 2);
+    dev_fault_plan_set(rig.devices[0],
+                       &(struct dev_fault_plan){
+                           .kind = DEV_FAULT_HANG, .ops = 1U << DEV_FLUSH, .nth = 1, .from_then_on = true});
+    for (uint32_t i = 0; i < ARRAY_COUNT(puts); i++) {
+        char key[16] = {(char)('a' + i)};
+        puts[i] = store_rig_begin(&rig, key, 64 * KIB);
+        store_rig_append(&rig, puts[i], bytes, 64 * KIB, i * 64 * KIB);
+        store_put_finish(puts[i], &attributes, NULL);
+    }
+    for (uint32_t turn = 0; turn < 200; turn++) {
+        store_rig_turn(&rig); /* 200 ms of the store's time: far below the flush deadline */
+    }
+    for (uint32_t i = 0; i < ARRAY_COUNT(puts); i++) {
+        done += store_put_state(puts[i]) == STORE_PUT_DONE;
+    }
+    cr_assert_eq(done, 4, "half of the puts lie on the healthy device");
+    for (uint32_t turn = 0; turn < 6000; turn++) {
+        store_rig_turn(&rig);
+    }
+    struct store_device_info info;
+    store_device_info(rig.store, 0, &info);
+    cr_assert_eq(info.state, STORE_DEVICE_SUSPECT, "past its deadline");
+    cr_assert_eq(store_rig_put(&rig, "later", bytes, 64 * KIB, 64 * KIB, 0), 0,
+                 "new uploads go to the other");
+    dev_fault_plan_set(rig.devices[0], &(struct dev_fault_plan){.kind = DEV_FAULT_NONE});
+    dev_fault_release(rig.devices[0]);
+    for (uint32_t i = 0; i < ARRAY_COUNT(puts); i++) {
+        for (uint32_t turn = 0; store_put_state(puts[i]) == STORE_PUT_OPEN; turn++) {
+            cr_assert_lt(turn, 10000U, "a put never ended");
+            store_rig_turn(&rig);
+        }
+        cr_assert_eq(store_put_state(puts[i]), STORE_PUT_DONE);
+        store_put_free(puts[i]);
+    }
+    store_device_info(rig.store, 0, &info);
+    cr_assert_eq(info.state, STORE_DEVICE_OK);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
+Test(store_faults, one_failed_device_leaves_the_other_working)
+{
+    struct store_rig rig;
+    uint8_t *bytes = make(64 * KIB, 7);
+    struct err err = {""};
+    rig_open(&rig, "faults-one", 2);
+    dev_fault_plan_set(
+        rig.devices[1],
+        &(struct dev_fault_plan){.kind = DEV_FAULT_ERROR, .ops = 1U << DEV_FLUSH, .error = -EIO, .nth = 1});
+    uint32_t failed = 0;
+    for (uint32_t i = 0; i < 6; i++) {
+        char key[16] = {(char)('a' + i)};
+        int rc = store_rig_put(&rig, key, bytes, 64 * KIB, 64 * KIB, 0);
+        failed += rc != 0;
+        cr_assert_eq(store_rig_compare(&rig, key, bytes, 64 * KIB), rc == 0 ? 0 : ERR_NO_SUCH_KEY);
+    }
+    cr_assert_eq(failed, 1, "the one whose flush failed");
+    struct store_device_info info;
+    store_device_info(rig.store, 1, &info);
+    cr_assert_eq(info.state, STORE_DEVICE_FAILED);
+    cr_assert_eq(store_health(rig.store, &err), 0, "%s", err.text);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
+/* A reader of an overwritten object keeps its bytes, also when their space is wanted; it comes back after the last pin. */
+Test(store_faults, a_slow_reader_holds_space_and_sees_one_version)
+{
+    struct store_rig rig;
+    uint8_t *bytes = make(6 * MIB, 8);
+    rig_open(&rig, "faults-slow", 1);
+    cr_assert_eq(store_rig_put(&rig, "k", bytes, 6 * MIB, 64 * KIB, 0), 0);
+    struct store_request request = {.kind = STORE_OBJECT_LOOKUP, .bucket = "b"};
+    store_rig_key(&request.key, "k");
+    cr_assert_eq(store_rig_request(&rig, &request), 0);
+    cr_assert_eq(store_rig_delete(&rig, "k"), 0);
+    struct store_stats stats;
+    store_stats(rig.store, &stats);
+    cr_assert_eq(stats.space_waits, 6 * MIB);
+    struct store_put *put = NULL;
+    struct store_put_options options = {.bucket = "b", .key = &request.key, .size = 12 * MIB};
+    cr_assert_eq(store_put_begin(rig.port, &options, &put), -ENOSPC, "its space is not to be had");
+    for (uint64_t at = 0; at < 6 * MIB;) {
+        struct store_read *read;
+        struct slice slice;
+        cr_assert_eq(store_read_begin(rig.port, request.object, at, 6 * MIB - at, NULL, &read), 0);
+        for (rig.read_back = NULL; rig.read_back != read;) {
+            store_rig_turn(&rig);
+        }
+        cr_assert_eq(store_read_take(read, &slice), 0);
+        cr_assert_eq(memcmp(slice.addr, bytes + at, slice.len), 0);
+        at += slice.len;
+        slice_release(&slice);
+    }
+    store_object_release(rig.port, request.object);
+    cr_assert_eq(store_rig_used(&rig), 0);
+    cr_assert_eq(store_put_begin(rig.port, &options, &put), 0);
+    store_put_abort(put);
+    store_put_free(put);
+    store_rig_close(&rig);
+    free(bytes);
+}
