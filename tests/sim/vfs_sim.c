@@ -720,6 +720,18 @@ void vfs_sim_revive(struct vfs_sim *sim)
     forget_process(sim);
 }
 
+void vfs_sim_settle(struct vfs_sim *sim)
+{
+    for (uint32_t i = 0; i < FILES_MAX; i++) {
+        struct file *file = &sim->files[i];
+        if (file->name[0] != '\0') {
+            changes_clear(file);
+            file->exists_durably = file->exists;
+            image_copy(&file->durable, &file->now);
+        }
+    }
+}
+
 uint64_t vfs_sim_unsynced(const struct vfs_sim *sim)
 {
     uint64_t n = 0;

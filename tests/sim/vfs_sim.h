@@ -45,6 +45,8 @@ bool vfs_sim_is_dead(const struct vfs_sim *sim);
 void vfs_sim_die(struct vfs_sim *sim);
 void vfs_sim_cut(struct vfs_sim *sim, uint64_t seed);
 void vfs_sim_revive(struct vfs_sim *sim);
+/* Everything written so far is durable, as after a long pause. */
+void vfs_sim_settle(struct vfs_sim *sim);
 /* Operations that a cut now would decide about. */
 uint64_t vfs_sim_unsynced(const struct vfs_sim *sim);
 
