@@ -138,6 +138,7 @@ static void store_index_options(const struct store *store, const struct store_bu
     memcpy(out->store_id, store->store_id, sizeof(out->store_id));
     out->size_max = store->options.index_size_max;
     out->reserve = build->vfs == NULL ? INDEX_RESERVE : 0;
+    out->log_pages = build->index_log_pages;
     out->skip_sync = build->skip_sync;
 }
 

@@ -61,6 +61,7 @@ struct store_build {
     struct dev *devices[STORE_DEVICES_MAX]; /* NULL: opened from options; otherwise they stay the caller's */
     const char *vfs;                        /* SQLite VFS or NULL */
     uint64_t id_seed;                       /* 0: from the system */
+    uint32_t index_log_pages;               /* see index_options; 0: its default */
     bool is_stepped;                        /* no threads: store_step does their work */
     bool skip_flush;                        /* negative controls; never in production */
     bool skip_sync;

@@ -14,7 +14,7 @@
 #include "storage/index.h"
 #include "storage/recover.h"
 
-static const uint32_t checksum[1] = { 0x12345678 };
+static const uint32_t checksum[1] = {0x12345678};
 
 static void say(const char *what, uint64_t count, uint64_t ns, const char *unit)
 {
@@ -39,15 +39,21 @@ static void make_key(struct store_name *key, uint64_t number)
 static int put_one(struct index *index, uint64_t number, struct index_freed *freed)
 {
     struct store_name key;
-    struct store_attributes attributes = { .etag = "0123456789abcdef0123456789abcdef-1",
-                                           .meta_len = 40,
-                                           .meta = "content-type: application/octet-stream" };
+    struct store_attributes attributes = {.etag = "0123456789abcdef0123456789abcdef-1",
+                                          .meta_len = 40,
+                                          .meta = "content-type: application/octet-stream"};
     struct object_extent extent = {
-        .offset = number * 65536, .length = 65000, .checksum_count = 1, .checksums = checksum
-    };
+        .offset = number * 65536, .length = 65000, .checksum_count = 1, .checksums = checksum};
     make_key(&key, number);
-    struct index_put put = { .bucket = "b", .key = &key, .size = 65000, .modified_ns = number, .crc32c = 1,
-                             .crc32c_known = true, .attributes = &attributes, .extents = &extent, .extent_count = 1 };
+    struct index_put put = {.bucket = "b",
+                            .key = &key,
+                            .size = 65000,
+                            .modified_ns = number,
+                            .crc32c = 1,
+                            .crc32c_known = true,
+                            .attributes = &attributes,
+                            .extents = &extent,
+                            .extent_count = 1};
     return index_object_put(index, &put, freed);
 }
 
@@ -63,10 +69,10 @@ static int put_batch(struct index *index, uint64_t first, uint64_t count, struct
 
 static void fill(struct index *index, uint64_t objects)
 {
-    struct index_freed freed = { 0 };
-    struct err err = { "" };
+    struct index_freed freed = {0};
+    struct err err = {""};
     uint64_t next = 0;
-    static const uint64_t batches[] = { 1, 16, 256 };
+    static const uint64_t batches[] = {1, 16, 256};
     for (uint32_t i = 0; i < 3; i++) {
         uint64_t n = i < 2 ? 2048 * batches[i] / (i + 1) : objects - next;
         uint64_t begin = clock_monotonic_ns(), done = 0;
@@ -89,7 +95,7 @@ static void fill(struct index *index, uint64_t objects)
 static void look(const struct index_options *options, uint64_t objects)
 {
     struct index_view *view = NULL;
-    struct err err = { "" };
+    struct err err = {""};
     struct rng rng;
     rng_seed(&rng, 1);
     int rc = index_view_open(options, &view, &err);
@@ -106,9 +112,9 @@ static void look(const struct index_options *options, uint64_t objects)
     }
     say("lookup", 20000, clock_monotonic_ns() - begin, "lookups/s");
     begin = clock_monotonic_ns();
-    struct store_list_options list_options = { .prefix = { .len = 4, .bytes = "run/" }, .delimiter = "/",
-                                               .delimiter_len = 1, .count_max = 1000 };
-    struct index_list_request request = { .kind = INDEX_LIST_OBJECTS, .bucket = "b", .options = &list_options };
+    struct store_list_options list_options = {
+        .prefix = {.len = 4, .bytes = "run/"}, .delimiter = "/", .delimiter_len = 1, .count_max = 1000};
+    struct index_list_request request = {.kind = INDEX_LIST_OBJECTS, .bucket = "b", .options = &list_options};
     struct index_list *list;
     rc = index_list_begin(&request, &list);
     while (rc == 0) {
@@ -133,12 +139,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: index_scale FOLDER OBJECTS\n");
         return 2;
     }
-    struct index_options options = { .dir = argv[1] };
+    struct index_options options = {.dir = argv[1]};
     uint64_t objects = strtoull(argv[2], NULL, 10), sum = 0;
-    struct err err = { "" };
+    struct err err = {""};
     struct index *index = NULL;
     struct recover_result result;
-    static const struct recover_ops ops = { .mark_used = mark };
+    static const struct recover_ops ops = {.mark_used = mark};
     int rc = index_create(&options, &err);
     rc = rc != 0 ? rc : index_open(&options, &index, &err);
     rc = rc != 0 ? rc : index_begin(index, false);

@@ -152,8 +152,7 @@ static void put_begin(struct job *job, bool known_size)
     struct store_name name;
     key_name(job->key, &name);
     struct store_put_options options = {
-        .bucket = "b", .key = &name, .size = known_size ? job->size : UINT64_MAX, .user = job
-    };
+        .bucket = "b", .key = &name, .size = known_size ? job->size : UINT64_MAX, .user = job};
     if (job->kind == JOB_PARTS) {
         memcpy(options.upload_id, job->upload_id, sizeof(options.upload_id));
         options.part_number = job->part_number;
@@ -182,7 +181,7 @@ static void put_append(struct job *job)
     if (rng_chance(rng, 1, 12)) {
         job->memory_at += 1 + rng_below(rng, 3);
     }
-    struct slice slice = { .addr = job->memory + job->memory_at, .len = (uint32_t)len, .buf_index = -1 };
+    struct slice slice = {.addr = job->memory + job->memory_at, .len = (uint32_t)len, .buf_index = -1};
     for (uint64_t i = 0; i < len; i++) {
         slice.addr[i] = version_byte(job->version, job->appended + i);
     }
@@ -218,7 +217,7 @@ static void job_next_part(struct job *job)
         submit(job, STORE_UPLOAD_ABORT);
         return;
     }
-    job->part = (struct store_part_ref){ .number = 1 };
+    job->part = (struct store_part_ref){.number = 1};
     snprintf(job->part.etag, sizeof(job->part.etag), "%llu", (unsigned long long)job->version);
     job->request.parts = &job->part;
     job->request.part_count = 1;
@@ -376,7 +375,8 @@ static void job_step(struct job *job)
         job_end(job);
         return;
     }
-    int rc = store_read_begin(world->port, job->object, job->read_at, job->size - job->read_at, job, &job->read);
+    int rc =
+        store_read_begin(world->port, job->object, job->read_at, job->size - job->read_at, job, &job->read);
     if (rc != 0 && rc != -EAGAIN) {
         job_end(job);
     }
@@ -389,7 +389,11 @@ static void job_start(struct world *world, uint32_t slot)
     uint64_t what = rng_below(&world->rng, 20);
     job->world = world;
     job->slot = slot;
-    job->kind = what < 9 ? JOB_PUT : what < 12 ? JOB_DELETE : what < 14 ? JOB_COPY : what < 16 ? JOB_PARTS : JOB_READ;
+    job->kind = what < 9    ? JOB_PUT
+                : what < 12 ? JOB_DELETE
+                : what < 14 ? JOB_COPY
+                : what < 16 ? JOB_PARTS
+                            : JOB_READ;
     job->key = (uint32_t)rng_below(&world->rng, WORLD_KEYS);
     job->source_key = (uint32_t)rng_below(&world->rng, WORLD_KEYS);
     if (job->kind != JOB_READ && (world->key_busy[job->key] || world->maybe[job->key] != MAYBE_NONE)) {
@@ -500,7 +504,7 @@ static void world_build(const struct world *world, struct store_build *build)
 static int world_start(struct world *world)
 {
     struct store_build build;
-    struct err err = { "" };
+    struct err err = {""};
     world_build(world, &build);
     int rc = store_build_open(&build, &world->store, &err);
     if (rc != 0) {
@@ -573,7 +577,7 @@ static void devices_open(struct world *world)
 
 void world_open(struct world *world, const struct world_options *options)
 {
-    struct err err = { "" };
+    struct err err = {""};
     memset(world, 0, sizeof(*world));
     world->options = *options;
     world->now_ns = NS_PER_S;
@@ -589,9 +593,10 @@ void world_open(struct world *world, const struct world_options *options)
     world->store_options.flush_deadline_ns = 60 * NS_PER_S;
     snprintf(world->store_options.data_dir, sizeof(world->store_options.data_dir), "/sim");
     for (uint32_t i = 0; i < WORLD_DEVICES; i++) {
-        snprintf(world->store_options.devices[i].path, sizeof(world->store_options.devices[i].path), "mem%u", i);
+        snprintf(world->store_options.devices[i].path, sizeof(world->store_options.devices[i].path), "mem%u",
+                 i);
     }
-    struct arena_options arena = { .staging_size = 4 * MIB, .area_size = 0, .numa_node = -1 };
+    struct arena_options arena = {.staging_size = 4 * MIB, .area_size = 0, .numa_node = -1};
     int rc = arena_open(&world->arena, &arena, &err);
     CHECK(rc == 0);
     struct store_build build;
@@ -601,10 +606,11 @@ void world_open(struct world *world, const struct world_options *options)
     CHECK(rc == 0);
     rc = world_start(world);
     CHECK(rc == 0);
-    struct store_request create = { .kind = STORE_BUCKET_CREATE };
+    struct store_request create = {.kind = STORE_BUCKET_CREATE};
     request_run(world, &create);
     CHECK(create.status == 0);
-    world_stop(world); /* a clean end writes the log back, with syncs or not; the bucket must not be what gets lost */
+    world_stop(
+        world); /* a clean end writes the log back, with syncs or not; the bucket must not be what gets lost */
     vfs_sim_settle(world->vfs);
     rc = world_start(world);
     CHECK(rc == 0);
@@ -659,13 +665,13 @@ static bool object_is_whole(struct world *world, struct store_object *object, ui
 /* Uploads that were open at the cut stay open; they are ended here, so that what remains is only objects. */
 static void abort_uploads(struct world *world)
 {
-    struct store_list_options options = { .count_max = 1000 };
-    struct store_request list = { .kind = STORE_UPLOAD_LIST, .list_options = &options };
+    struct store_list_options options = {.count_max = 1000};
+    struct store_request list = {.kind = STORE_UPLOAD_LIST, .list_options = &options};
     request_run(world, &list);
     CHECK(list.status == 0);
     for (uint32_t i = 0; i < list.list->count; i++) {
         const struct store_list_entry *entry = &list.list->entries[i];
-        struct store_request abort = { .kind = STORE_UPLOAD_ABORT, .key.len = entry->key_len };
+        struct store_request abort = {.kind = STORE_UPLOAD_ABORT, .key.len = entry->key_len};
         memcpy(abort.key.bytes, entry->key, entry->key_len);
         snprintf(abort.upload_id, sizeof(abort.upload_id), "%s", entry->upload_id);
         request_run(world, &abort);
@@ -676,7 +682,7 @@ static void abort_uploads(struct world *world)
 
 static uint32_t check_key(struct world *world, uint32_t key)
 {
-    struct store_request lookup = { .kind = STORE_OBJECT_LOOKUP };
+    struct store_request lookup = {.kind = STORE_OBJECT_LOOKUP};
     uint64_t found = 0;
     bool whole = true;
     key_name(key, &lookup.key);
@@ -690,8 +696,9 @@ static uint32_t check_key(struct world *world, uint32_t key)
     }
     bool expected = found == world->answered[key] || found == world->maybe[key];
     if (!expected || !whole) {
-        LOG_ERR("sim_fault", "key=%u found=%llu answered=%llu maybe=%lld whole=%d", key, (unsigned long long)found,
-                (unsigned long long)world->answered[key], (long long)world->maybe[key], (int)whole);
+        LOG_ERR("sim_fault", "key=%u found=%llu answered=%llu maybe=%lld whole=%d", key,
+                (unsigned long long)found, (unsigned long long)world->answered[key],
+                (long long)world->maybe[key], (int)whole);
     }
     world->answered[key] = found;
     world->maybe[key] = MAYBE_NONE;
@@ -700,7 +707,7 @@ static uint32_t check_key(struct world *world, uint32_t key)
 
 static uint32_t world_check(struct world *world)
 {
-    struct err err = { "" };
+    struct err err = {""};
     int rc = index_view_verify(index_own_view(world->store->index), &err);
     if (rc != 0) {
         LOG_ERR("sim_index_fault", "why=%s", LOG_Q(err.text));
@@ -727,7 +734,7 @@ static int sum_extent(void *ctx, const struct index_extent_row *row)
 
 uint64_t world_leak(struct world *world)
 {
-    struct sum sum = { 0 };
+    struct sum sum = {0};
     uint64_t used = 0;
     int rc = index_view_extents(index_own_view(world->store->index), false, sum_extent, &sum);
     CHECK(rc == 0);
@@ -749,6 +756,7 @@ uint32_t world_cut(struct world *world, uint64_t seed)
     vfs_sim_cut(world->vfs, seed);
     for (uint32_t i = 0; i < WORLD_DEVICES; i++) {
         dev_mem_crash(world->memory[i], seed * 31 + i);
+        world->devices[i]->state = STORE_DEVICE_OK; /* of a filter: another process sees the device now */
     }
     memset(world->key_busy, 0, sizeof(world->key_busy));
     world->damage = 0;

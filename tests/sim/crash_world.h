@@ -32,7 +32,7 @@ struct world {
     struct world_options options;
     struct rng rng;
     struct vfs_sim *vfs;
-    struct dev *memory[WORLD_DEVICES]; /* the memory devices */
+    struct dev *memory[WORLD_DEVICES];  /* the memory devices */
     struct dev *devices[WORLD_DEVICES]; /* what the store sees: memory, or a filter over it */
     struct store_options store_options;
     struct arena arena;
@@ -44,8 +44,8 @@ struct world {
     uint64_t maybe[WORLD_KEYS];    /* version of a change whose outcome is unknown; MAYBE_NONE */
     bool key_busy[WORLD_KEYS];
     struct job *jobs[WORLD_JOBS];
-    bool is_ending;     /* jobs give up where they can */
-    uint32_t damage;    /* reads that gave other bytes than their version's */
+    bool is_ending;  /* jobs give up where they can */
+    uint32_t damage; /* reads that gave other bytes than their version's */
     /* what happened, so that a test can tell that it tested something */
     uint64_t acks, refusals, reads, copies, completions, uploads_aborted, pendings;
 };

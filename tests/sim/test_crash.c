@@ -29,10 +29,11 @@ static void totals_add(struct world *total, const struct world *world)
 
 static void totals_say(const char *what, uint64_t cuts, const struct world *total)
 {
-    cr_log_info("%s: %llu cuts, %llu changes answered, %llu refused, %llu reads, %llu copies, %llu completions\n", what,
-                (unsigned long long)cuts, (unsigned long long)total->acks, (unsigned long long)total->refusals,
-                (unsigned long long)total->reads, (unsigned long long)total->copies,
-                (unsigned long long)total->completions);
+    cr_log_info(
+        "%s: %llu cuts, %llu changes answered, %llu refused, %llu reads, %llu copies, %llu completions\n",
+        what, (unsigned long long)cuts, (unsigned long long)total->acks, (unsigned long long)total->refusals,
+        (unsigned long long)total->reads, (unsigned long long)total->copies,
+        (unsigned long long)total->completions);
 }
 
 /* Arms one kind of cut: at a sync of the index, at a flush of a device, or at no particular point. */
@@ -54,14 +55,14 @@ static void arm(struct world *world, uint64_t seed, uint32_t cut)
 
 Test(crash, what_was_answered_is_whole_after_any_cut)
 {
-    struct world total = { .acks = 0 };
+    struct world total = {.acks = 0};
     uint64_t cuts = 0;
     log_level_set(LOG_ERROR);
     uint64_t first = from_env("SEED", 1);
     uint64_t last = getenv("SEED") != NULL ? first : from_env("ROUNDS", 12);
     for (uint64_t seed = first; seed <= last; seed++) {
         struct world world;
-        world_open(&world, &(struct world_options){ .seed = seed });
+        world_open(&world, &(struct world_options){.seed = seed});
         for (uint32_t cut = 0; cut < 10; cut++) {
             arm(&world, seed, cut);
             world_work(&world, 100 + (uint32_t)rng_below(&world.rng, 300));
@@ -86,10 +87,11 @@ Test(crash, space_comes_back_and_readers_see_whole_versions)
     log_level_set(LOG_ERROR);
     for (uint64_t seed = 1; seed <= 4; seed++) {
         struct world world;
-        world_open(&world, &(struct world_options){ .seed = seed + 500 });
+        world_open(&world, &(struct world_options){.seed = seed + 500});
         world_work(&world, 4000);
         world_settle(&world);
-        cr_assert_eq(world.damage, 0, "seed %llu: %u reads with other bytes", (unsigned long long)seed, world.damage);
+        cr_assert_eq(world.damage, 0, "seed %llu: %u reads with other bytes", (unsigned long long)seed,
+                     world.damage);
         cr_assert_eq(world_leak(&world), 0, "seed %llu: %llu bytes", (unsigned long long)seed,
                      (unsigned long long)world_leak(&world));
         cr_assert_gt(world.reads, 50);
@@ -104,7 +106,7 @@ Test(crash, start_after_start_shows_the_same)
     log_level_set(LOG_ERROR);
     for (uint64_t seed = 1; seed <= 4; seed++) {
         struct world world;
-        world_open(&world, &(struct world_options){ .seed = seed + 900 });
+        world_open(&world, &(struct world_options){.seed = seed + 900});
         world_work(&world, 300);
         cr_assert_eq(world_cut(&world, seed), 0);
         for (uint32_t i = 0; i < 3; i++) {
@@ -120,7 +122,8 @@ static uint32_t losing_runs(bool skip_flush, bool skip_sync)
     log_level_set((enum log_level)(LOG_ERROR + 1)); /* faults are what is wanted here */
     for (uint64_t seed = 1; seed <= 10; seed++) {
         struct world world;
-        world_open(&world, &(struct world_options){ .seed = seed, .skip_flush = skip_flush, .skip_sync = skip_sync });
+        world_open(&world,
+                   &(struct world_options){.seed = seed, .skip_flush = skip_flush, .skip_sync = skip_sync});
         world_work(&world, 300);
         losing += world_cut(&world, seed) > 0 ? 1 : 0;
         world_close(&world);
@@ -146,19 +149,19 @@ static void fail_every(uint32_t ops, enum dev_fault_kind kind, int error, bool f
 {
     uint64_t nth = 1;
     bool fired = true;
-    log_level_set((enum log_level)(LOG_ERROR + 1));
+    log_level_set(LOG_ERROR);
     for (; fired; nth += 1 + nth / 8) { /* all of the first ones, then ever larger steps */
         struct world world;
-        world_open(&world, &(struct world_options){ .seed = 5, .with_faults = true });
+        world_open(&world, &(struct world_options){.seed = 5, .with_faults = true});
         struct dev_fault_plan plan = {
-            .kind = kind, .ops = ops, .error = error, .nth = nth, .from_then_on = from_then_on
-        };
+            .kind = kind, .ops = ops, .error = error, .nth = nth, .from_then_on = from_then_on};
         dev_fault_plan_set(world.devices[0], &plan);
         world_work(&world, 150);
         fired = dev_fault_fired(world.devices[0]) > 0;
-        dev_fault_plan_set(world.devices[0], &(struct dev_fault_plan){ .kind = DEV_FAULT_NONE });
+        dev_fault_plan_set(world.devices[0], &(struct dev_fault_plan){.kind = DEV_FAULT_NONE});
         uint32_t faults = world_cut(&world, nth);
-        cr_assert_eq(faults, 0, "operation kinds %u, number %llu: %u faults", ops, (unsigned long long)nth, faults);
+        cr_assert_eq(faults, 0, "operation kinds %u, number %llu: %u faults", ops, (unsigned long long)nth,
+                     faults);
         world_close(&world);
     }
     cr_assert_gt(nth, 4);
