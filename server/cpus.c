@@ -17,13 +17,13 @@ bool cpus_list_read(const char *text, struct conf_numbers *out)
         char *end = NULL;
         unsigned long first = strtoul(at, &end, 10);
         unsigned long last = first;
-        if (end == at) {
+        if (end == at || *at == '-') {
             return false;
         }
         if (*end == '-') {
             at = end + 1;
             last = strtoul(at, &end, 10);
-            if (end == at || last < first) {
+            if (end == at || *at == '-' || last < first) {
                 return false;
             }
         }

@@ -1,8 +1,383 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* probe: the command that says which receive path works here. */
+/*
+ * probe: the command that says which receive path works here. See probe.h. Reasons follow the kernel's own checks: io_uring/zcrx.c,
+ * net/xdp/xsk.c, drivers/net/ethernet/intel/ixgbe/ixgbe_xsk.c, Documentation/networking/iou-zcrx.rst.
+ */
+#include "server/probe.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <linux/io_uring/query.h>
+#include <linux/netdev.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/uring.h"
 #include "server/cli.h"
+#include "server/receive.h"
+
+#define KERNEL(major, minor) ((major)*1000U + (minor))
+#define BUFFER_DEFAULT (128U * 1024U) /* asked about when no configuration says what is wanted */
+#define PORT_DEFAULT 9000U
+
+/* ---- deciding: pure ---------------------------------------------------------------------------------------------------- */
+
+const char *probe_host_zcrx(const struct probe_host *host, char to[PROBE_TEXT_MAX])
+{
+    if (host->ring_error != 0) {
+        snprintf(to, PROBE_TEXT_MAX, "io_uring does not open: %s", err_text(host->ring_error));
+    } else if (!host->recv_zc) {
+        snprintf(to, PROBE_TEXT_MAX, "kernel %s has no zero-copy receive (Linux 6.15, CONFIG_IO_URING_ZCRX)",
+                 host->release);
+    } else if (!host->net_admin) {
+        snprintf(to, PROBE_TEXT_MAX, "registering a queue needs CAP_NET_ADMIN in the host's user namespace");
+    } else {
+        return NULL;
+    }
+    return to;
+}
+
+const char *probe_host_xdp(const struct probe_host *host, char to[PROBE_TEXT_MAX])
+{
+    if (host->xsk_error == -EAFNOSUPPORT) {
+        snprintf(to, PROBE_TEXT_MAX, "kernel %s has no AF_XDP sockets (CONFIG_XDP_SOCKETS)", host->release);
+    } else if (host->xsk_error == -EPERM) {
+        snprintf(to, PROBE_TEXT_MAX, "AF_XDP sockets need CAP_NET_RAW");
+    } else if (host->xsk_error != 0) {
+        snprintf(to, PROBE_TEXT_MAX, "no AF_XDP socket: %s", err_text(host->xsk_error));
+    } else if (!host->net_admin || !host->bpf) {
+        snprintf(to, PROBE_TEXT_MAX, "attaching the XDP program needs CAP_NET_ADMIN and CAP_BPF");
+    } else {
+        return NULL;
+    }
+    return to;
+}
+
+/* What a NIC that could do it is still missing: refusals, or the commands of the plan. */
+static void zcrx_plan_write(const struct nic_state *nic, const struct nic_plan *plan, char to[PROBE_TEXT_MAX])
+{
+    size_t used = 0;
+    (void)nic; /* the plan's texts name it */
+    const char *head = plan->refusal_count > 0 ? "no: " : "after: ";
+    uint32_t count = plan->refusal_count > 0 ? plan->refusal_count : plan->step_count;
+    for (uint32_t i = 0; i < count && used < PROBE_TEXT_MAX; i++) {
+        const char *text = plan->refusal_count > 0 ? plan->refusals[i] : plan->steps[i].command;
+        int len = snprintf(to + used, PROBE_TEXT_MAX - used, "%s%s", i == 0 ? head : "; ", text);
+        used += len < 0 ? 0 : (size_t)len;
+    }
+    if (count == 0) {
+        snprintf(to, PROBE_TEXT_MAX, "yes: the NIC is set up as it must be");
+    }
+}
+
+void probe_nic_zcrx(const struct probe_host *host, const struct nic_state *nic, uint32_t buffer_size,
+                    uint16_t port, char to[PROBE_TEXT_MAX])
+{
+    char reason[PROBE_TEXT_MAX];
+    if (probe_host_zcrx(host, reason) != NULL) {
+        snprintf(to, PROBE_TEXT_MAX, "no: the host cannot (above)");
+        return;
+    }
+    if (!nic_driver_has_zcrx(nic->driver)) {
+        snprintf(to, PROBE_TEXT_MAX,
+                 "no: driver %s has no queue management or no DMA device (bnxt, mlx5, gve and fbnic have)",
+                 nic->driver[0] == '\0' ? "(none)" : nic->driver);
+        return;
+    }
+    if (buffer_size > 4096 && host->has_query && !host->zcrx_large) {
+        snprintf(to, PROBE_TEXT_MAX,
+                 "no: kernel %s takes only page-sized receive buffers (Linux 7.0 takes larger ones); use "
+                 "rx_buffer_size: 0",
+                 host->release);
+        return;
+    }
+    struct nic_plan *plan = calloc(1, sizeof(*plan));
+    if (plan == NULL) {
+        snprintf(to, PROBE_TEXT_MAX, "unknown: out of memory");
+        return;
+    }
+    struct nic_wish wish = {.queue_first = nic->rx_queues > 0 ? nic->rx_queues - 1 : 0,
+                            .queue_count = 1,
+                            .port = port,
+                            .want_ipv4 = true,
+                            .buffer_size = buffer_size};
+    nic_plan_zcrx(nic, &wish, plan);
+    zcrx_plan_write(nic, plan, to);
+    free(plan);
+}
+
+/* Conditions of ixgbe, each of which makes the bind or the attach fail; NULL when none holds. */
+static const char *ixgbe_refusal(const struct probe_host *host, const struct nic_state *nic,
+                                 char to[PROBE_TEXT_MAX])
+{
+    if (nic->virtual_functions > 0) {
+        snprintf(to, PROBE_TEXT_MAX,
+                 "no: SR-IOV is on (%u virtual functions), and ixgbe then has no XDP; echo 0 > "
+                 "/sys/class/net/%s/device/sriov_numvfs",
+                 nic->virtual_functions, nic->name);
+    } else if (nic->lro.state == NIC_ON) {
+        snprintf(to, PROBE_TEXT_MAX, "no: LRO is on; ethtool -K %s lro off", nic->name);
+    } else if (nic->mtu > 3050) {
+        snprintf(
+            to, PROBE_TEXT_MAX,
+            "no: MTU %u is above 3050, which is what one 4 KiB frame holds on ixgbe; ip link set %s mtu 1500",
+            nic->mtu, nic->name);
+    } else if (host->cpus_possible > 128) {
+        snprintf(to, PROBE_TEXT_MAX,
+                 "no: %u possible CPUs, ixgbe has XDP queues for 128; boot with possible_cpus=128",
+                 host->cpus_possible);
+    } else {
+        return NULL;
+    }
+    return to;
+}
+
+static bool queue_in_use(const struct nic_state *nic, char to[PROBE_TEXT_MAX])
+{
+    for (uint32_t i = 0; i < nic->queue_count && i < NIC_QUEUES_MAX; i++) {
+        if (nic->queues[i].zcrx || nic->queues[i].dmabuf) {
+            snprintf(to, PROBE_TEXT_MAX,
+                     "no: queue %u is taken by zero-copy receive, and one such queue excludes XDP on the "
+                     "whole NIC",
+                     i);
+            return true;
+        }
+    }
+    return false;
+}
+
+void probe_nic_xdp(const struct probe_host *host, const struct nic_state *nic, char to[PROBE_TEXT_MAX])
+{
+    char reason[PROBE_TEXT_MAX];
+    if (probe_host_xdp(host, reason) != NULL) {
+        snprintf(to, PROBE_TEXT_MAX, "no: the host cannot (above)");
+    } else if (queue_in_use(nic, to)) {
+        return;
+    } else if (nic->xdp_attached) {
+        snprintf(to, PROBE_TEXT_MAX, "no: another XDP program is attached; ip link set dev %s xdp off",
+                 nic->name);
+    } else if ((nic->xdp_features & NETDEV_XDP_ACT_BASIC) == 0) {
+        snprintf(to, PROBE_TEXT_MAX,
+                 "no: driver %s reports no XDP; the generic mode would copy each frame and gain nothing over "
+                 "socket",
+                 nic->driver[0] == '\0' ? "(none)" : nic->driver);
+    } else if ((nic->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) == 0) {
+        snprintf(to, PROBE_TEXT_MAX,
+                 "with one copy: driver %s has XDP but reports no zero-copy AF_XDP; receive: af_xdp can be "
+                 "asked for, auto does not take it",
+                 nic->driver);
+    } else if (strcmp(nic->driver, "ixgbe") != 0 || ixgbe_refusal(host, nic, to) == NULL) {
+        snprintf(to, PROBE_TEXT_MAX,
+                 "yes: driver %s reports zero-copy AF_XDP%s; attaching bounces the link of some drivers",
+                 nic->driver,
+                 (nic->xdp_features & NETDEV_XDP_ACT_RX_SG) != 0 ? ", jumbo frames too"
+                                                                 : ", frames of one buffer only");
+    }
+}
+
+/* ---- gathering ---------------------------------------------------------------------------------------------------------- */
+
+static bool has_capability(unsigned capability)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{0, 0, 0}, {0, 0, 0}};
+    if (syscall(SYS_capget, &header, data) != 0) {
+        return false;
+    }
+    return (data[capability / 32].effective >> (capability % 32) & 1U) != 0;
+}
+
+/* The query needs no ring. Kernels without it answer -EINVAL, which is no error: then nothing is known beyond the operation. */
+static void gather_query(struct probe_host *host)
+{
+    struct io_uring_query_zcrx zcrx;
+    struct io_uring_query_hdr header;
+    memset(&zcrx, 0, sizeof(zcrx));
+    memset(&header, 0, sizeof(header));
+    header.query_data = (uint64_t)(uintptr_t)&zcrx;
+    header.query_op = IO_URING_QUERY_ZCRX;
+    header.size = sizeof(zcrx);
+    if (syscall(SYS_io_uring_register, -1, IORING_REGISTER_QUERY, &header, 0) != 0 || header.result < 0) {
+        return;
+    }
+    host->has_query = true;
+    host->zcrx_large = (zcrx.features & ZCRX_FEATURE_RX_PAGE_SIZE) != 0;
+    host->zcrx_nodev = (zcrx.register_flags & ZCRX_REG_NODEV) != 0;
+}
+
+static void gather_ring(struct probe_host *host)
+{
+    struct uring_options options = {.sq_entries = 8, .cq_entries = 16, .want_cqe32 = true};
+    struct uring uring;
+    host->ring_error = uring_open(&uring, &options, NULL);
+    if (host->ring_error != 0) {
+        return;
+    }
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&uring.ring);
+    host->recv_zc = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_RECV_ZC) != 0;
+    io_uring_free_probe(probe);
+    uring_close(&uring);
+    gather_query(host);
+}
+
+static void gather_host(struct probe_host *host)
+{
+    struct utsname name;
+    unsigned major = 0;
+    unsigned minor = 0;
+    memset(host, 0, sizeof(*host));
+    if (uname(&name) == 0 && sscanf(name.release, "%u.%u", &major, &minor) == 2) {
+        host->version = KERNEL(major, minor);
+        snprintf(host->release, sizeof(host->release), "%.79s", name.release);
+    }
+    gather_ring(host);
+    int fd = socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0);
+    host->xsk_error = fd < 0 ? -errno : 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    host->net_admin = has_capability(CAP_NET_ADMIN);
+    host->bpf = has_capability(CAP_BPF) || has_capability(CAP_SYS_ADMIN);
+    long cpus = sysconf(_SC_NPROCESSORS_CONF);
+    host->cpus_possible = cpus < 0 ? 0 : (uint32_t)cpus;
+}
+
+/* ---- printing ----------------------------------------------------------------------------------------------------------- */
+
+/* Is the backend part of this program? Asked of the same table that serve uses. */
+static const char *backend_missing(enum conf_receive receive)
+{
+    static struct conf_listener listener; /* zeroed; only the path matters */
+    struct receive_plan plan;
+    struct err err;
+    listener.receive = receive;
+    return receive_choose(&listener, &plan, &err) == 0 ? "" : "; not part of this version yet";
+}
+
+/* A feature as the kernel's answer has it; where it does not answer, an older version is a no and a newer one is not known. */
+static const char *answer_text(const struct probe_host *host, bool has, uint32_t since,
+                               const char *since_text)
+{
+    static _Thread_local char texts[2][48];
+    static _Thread_local unsigned next;
+    char *text = texts[next++ % ARRAY_COUNT(texts)];
+    if (has) {
+        return "yes";
+    }
+    if (host->has_query || host->version < since) {
+        snprintf(text, sizeof(texts[0]), "no (Linux %s has it)", since_text);
+        return text;
+    }
+    return "not known, the kernel does not answer io_uring's query";
+}
+
+static void host_print(const struct probe_host *host)
+{
+    char reason[PROBE_TEXT_MAX];
+    printf("kernel   %s\n", host->release);
+    printf("socket   %s%s\n", host->ring_error == 0 ? "yes: " : "no: io_uring does not open: ",
+           host->ring_error == 0 ? "io_uring receives into staging memory, one copy in the kernel"
+                                 : err_text(host->ring_error));
+    const char *refusal = probe_host_zcrx(host, reason);
+    printf("zcrx     %s%s%s\n",
+           refusal == NULL ? "the host can; per NIC below" : "no: ", refusal == NULL ? "" : refusal,
+           backend_missing(CONF_RECEIVE_ZCRX));
+    if (host->recv_zc) {
+        printf(
+            "         receive buffers above 4KiB: %s; device-less mode for development on lo (copies): %s\n",
+            answer_text(host, host->zcrx_large, KERNEL(7, 0), "7.0"),
+            answer_text(host, host->zcrx_nodev, KERNEL(7, 1), "7.1"));
+    }
+    refusal = probe_host_xdp(host, reason);
+    printf("af_xdp   %s%s%s\n",
+           refusal == NULL ? "the host can; per NIC below" : "no: ", refusal == NULL ? "" : refusal,
+           backend_missing(CONF_RECEIVE_AF_XDP));
+}
+
+static void nic_print(const struct probe_host *host, const char *interface, uint32_t buffer_size,
+                      uint16_t port)
+{
+    struct nic_state *nic = calloc(1, sizeof(*nic));
+    struct err err = {""};
+    char text[PROBE_TEXT_MAX];
+    int rc = nic == NULL ? -ENOMEM : nic_read(interface, nic, &err);
+    if (rc != 0) {
+        printf("\n%s: cannot be read: %s\n", interface, err.text[0] == '\0' ? err_text(rc) : err.text);
+        free(nic);
+        return;
+    }
+    printf("\n%s: driver %s%s%s, %u receive queue%s, MTU %u, %s%s\n", interface,
+           nic->driver[0] == '\0' ? "(none)" : nic->driver, nic->driver_version[0] == '\0' ? "" : " ",
+           nic->driver_version, nic->rx_queues, nic->rx_queues == 1 ? "" : "s", nic->mtu,
+           nic->up ? "up" : "down", nic->carrier ? "" : ", no carrier");
+    probe_nic_zcrx(host, nic, buffer_size, port, text);
+    printf("  zcrx   %s\n", text);
+    probe_nic_xdp(host, nic, text);
+    printf("  af_xdp %s\n", text);
+    nic_state_free(nic);
+    free(nic);
+}
+
+static void nics_print(const struct probe_host *host, uint32_t buffer_size, uint16_t port)
+{
+    struct if_nameindex *all = if_nameindex();
+    if (all == NULL) {
+        printf("\ninterfaces cannot be listed: %s\n", err_text(-errno));
+        return;
+    }
+    for (const struct if_nameindex *one = all; one->if_index != 0; one++) {
+        if (strcmp(one->if_name, "lo") != 0) {
+            nic_print(host, one->if_name, buffer_size, port);
+        }
+    }
+    if_freenameindex(all);
+}
+
+static void listeners_print(const struct conf *conf)
+{
+    for (uint32_t i = 0; i < conf->listener_count; i++) {
+        struct receive_plan plan;
+        struct err err = {""};
+        const struct conf_listener *listener = &conf->listeners[i];
+        if (receive_choose(listener, &plan, &err) == 0) {
+            printf("%slistener %s (%s): receive: %s takes %s: %s\n", i == 0 ? "\n" : "", listener->name,
+                   listener->address.text, conf_receive_text(listener->receive), plan.ops->path, plan.why);
+        } else {
+            printf("%slistener %s (%s): does not start: %s\n", i == 0 ? "\n" : "", listener->name,
+                   listener->address.text, err.text);
+        }
+    }
+}
 
 int cli_probe(const struct cli *cli)
 {
-    return cli_fail(CLI_FAILED, "%s: not built yet", cli->command);
+    struct probe_host host;
+    struct conf *conf = NULL;
+    /* Without a configuration the host can still be looked at; one that was named must be there. */
+    if (strcmp(cli->config, CONF_PATH_DEFAULT) != 0 || access(cli->config, F_OK) == 0) {
+        conf = cli_load(cli);
+        if (conf == NULL) {
+            return CLI_CONFIG;
+        }
+    }
+    uint32_t buffer_size = conf == NULL ? BUFFER_DEFAULT : (uint32_t)conf->listeners[0].rx_buffer_size;
+    uint16_t port = PORT_DEFAULT;
+    if (conf != NULL) {
+        /* Both families have the port at the same place. */
+        port = ntohs(((const struct sockaddr_in *)&conf->listeners[0].address.addr)->sin_port);
+    }
+    gather_host(&host);
+    host_print(&host);
+    nics_print(&host, buffer_size, port);
+    if (conf != NULL) {
+        listeners_print(conf);
+        conf_free(conf);
+    }
+    return CLI_OK;
 }
