@@ -140,13 +140,13 @@ def round_trip(name, node):
         os.makedirs(os.path.join(source, "sub"), exist_ok=True)
         for path, data in (("small", small), ("sub/large", large), ("sub/a b+c\u00fc", small)):
             write(node, os.path.join("tree", path), data)
-        rclone(node, "copy", source, "ps:rc/tree")
-        rclone(node, "check", "--download", source, "ps:rc/tree")
-        rclone(node, "check", source, "ps:rc/tree")
-        rclone(node, "rcat", "ps:rc/stream", data=large)
-        assert rclone(node, "cat", "ps:rc/stream") == large
-        assert rclone(node, "lsf", "-R", "ps:rc").count(b"\n") == 6
-        rclone(node, "purge", "ps:rc")
+        rclone(node, "copy", source, "ps:rclone/tree")
+        rclone(node, "check", "--download", source, "ps:rclone/tree")
+        rclone(node, "check", source, "ps:rclone/tree")
+        rclone(node, "rcat", "ps:rclone/stream", data=large)
+        assert rclone(node, "cat", "ps:rclone/stream") == large
+        assert rclone(node, "lsf", "-R", "ps:rclone").count(b"\n") == 6
+        rclone(node, "purge", "ps:rclone")
 
     @lane_test
     def s3cmd_puts_gets_and_deletes():
