@@ -60,8 +60,8 @@ struct listener {
     struct list conns;
     uint32_t conn_count;
     uint32_t upload_count;
-    bool is_broken;  /* the backend failed; its connections are gone */
-    bool is_stopped; /* accepts nothing any more */
+    bool is_broken;     /* the backend failed; its connections are gone */
+    bool is_stopped;    /* accepts nothing any more */
     struct text domain; /* virtual-host style; absent: none */
 };
 

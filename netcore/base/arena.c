@@ -19,7 +19,9 @@
 
 static uint64_t arena_page_size(enum arena_pages pages)
 {
-    return pages == ARENA_PAGES_1GIB ? GIB : pages == ARENA_PAGES_2MIB ? 2 * MIB : (uint64_t)sysconf(_SC_PAGESIZE);
+    return pages == ARENA_PAGES_1GIB   ? GIB
+           : pages == ARENA_PAGES_2MIB ? 2 * MIB
+                                       : (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static unsigned long arena_huge_free(uint64_t page_size)
@@ -52,7 +54,8 @@ static int arena_map_refused(int rc, uint64_t size, uint64_t page_size, struct e
                        need, (unsigned long long)(size / page_size), unit, arena_huge_free(page_size),
                        (unsigned long long)(page_size / KIB));
     }
-    return err_set(err, rc, "mapping %s of receive memory: %s; lower rx_area_size or workers", need, err_text(rc));
+    return err_set(err, rc, "mapping %s of receive memory: %s; lower rx_area_size or workers", need,
+                   err_text(rc));
 }
 
 int arena_open(struct arena *arena, const struct arena_options *options, struct err *err)

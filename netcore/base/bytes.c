@@ -19,7 +19,8 @@ int bytes_parse_size(const char *text, uint64_t *out)
     uint64_t value = 0;
     const char *at = text;
     for (; *at >= '0' && *at <= '9'; at++) {
-        if (__builtin_mul_overflow(value, 10U, &value) || __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value)) {
+        if (__builtin_mul_overflow(value, 10U, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value)) {
             return -ERANGE;
         }
     }

@@ -12,19 +12,19 @@
 /* Prints "file:line: check failed: condition" to stderr with write(2) and aborts. Never returns; callable anywhere. */
 __attribute__((noreturn, cold)) void check_fail(const char *file, int line, const char *condition);
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (__builtin_expect(!(condition), 0)) {                                                                       \
-            check_fail(__FILE__, __LINE__, #condition);                                                                \
-        }                                                                                                              \
+#define CHECK(condition)                                                                                     \
+    do {                                                                                                     \
+        if (__builtin_expect(!(condition), 0)) {                                                             \
+            check_fail(__FILE__, __LINE__, #condition);                                                      \
+        }                                                                                                    \
     } while (0)
 
 #ifdef PENSTOCK_DEBUG
 #define DCHECK(condition) CHECK(condition)
 #else
-#define DCHECK(condition)                                                                                              \
-    do {                                                                                                               \
-        (void)sizeof(condition); /* keeps names used without evaluating anything */                                    \
+#define DCHECK(condition)                                                                                    \
+    do {                                                                                                     \
+        (void)sizeof(condition); /* keeps names used without evaluating anything */                          \
     } while (0)
 #endif
 

@@ -26,7 +26,8 @@ static const char *const project_texts[] = {
     [ERR_INVALID_CONFIG - ERR_CORRUPT] = "configuration refused",
 };
 
-_Static_assert(sizeof(project_texts) / sizeof(project_texts[0]) == ERR_CODE_LAST - ERR_CORRUPT, "a text per code");
+_Static_assert(sizeof(project_texts) / sizeof(project_texts[0]) == ERR_CODE_LAST - ERR_CORRUPT,
+               "a text per code");
 
 const char *err_text(int code)
 {

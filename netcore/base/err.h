@@ -13,13 +13,13 @@
 
 /* Project codes. Add new ones at the end and give each a text in err.c. */
 enum err_code {
-    ERR_CORRUPT = -1000,    /* Stored bytes do not match their checksum or a structure is impossible. */
-    ERR_NOT_FORMATTED,      /* A device carries no penstock superblock. */
-    ERR_FOREIGN_STORE,      /* A device or index belongs to another store id. */
-    ERR_VERSION,            /* On-disk format is newer than this binary. */
-    ERR_DEVICE_FAILED,      /* The device had a failed flush or is past its deadline: it takes no more writes. */
-    ERR_NO_SUCH_BUCKET,     /* Named bucket does not exist. */
-    ERR_BUCKET_EXISTS,      /* CreateBucket on an existing one. */
+    ERR_CORRUPT = -1000, /* Stored bytes do not match their checksum or a structure is impossible. */
+    ERR_NOT_FORMATTED,   /* A device carries no penstock superblock. */
+    ERR_FOREIGN_STORE,   /* A device or index belongs to another store id. */
+    ERR_VERSION,         /* On-disk format is newer than this binary. */
+    ERR_DEVICE_FAILED,   /* The device had a failed flush or is past its deadline: it takes no more writes. */
+    ERR_NO_SUCH_BUCKET,  /* Named bucket does not exist. */
+    ERR_BUCKET_EXISTS,   /* CreateBucket on an existing one. */
     ERR_BUCKET_NOT_EMPTY,   /* DeleteBucket on one that holds objects or uploads. */
     ERR_NO_SUCH_KEY,        /* Named object does not exist. */
     ERR_NO_SUCH_UPLOAD,     /* Named multipart upload does not exist. */

@@ -15,7 +15,7 @@ struct list {
 };
 
 /* The structure that holds `node` as its member `member`. */
-#define CONTAINER_OF(node, type, member) ((type *)((char *)(node) - offsetof(type, member)))
+#define CONTAINER_OF(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 
 static inline void list_init(struct list *list)
 {
@@ -73,8 +73,8 @@ static inline struct list *list_take_first(struct list *list)
 /* The parameter is called `head` because a macro parameter named `list` would also replace the word in `struct list`. */
 #define LIST_FOR_EACH(node, head) for (struct list *node = (head)->next; node != (head); node = node->next)
 /* `node` may be removed inside the body. */
-#define LIST_FOR_EACH_SAFE(node, head)                                                                                 \
-    for (struct list *node = (head)->next, *node##_next = node->next; node != (head);                                 \
+#define LIST_FOR_EACH_SAFE(node, head)                                                                       \
+    for (struct list *node = (head)->next, *node##_next = node->next; node != (head);                        \
          node = node##_next, node##_next = node->next)
 
 #endif

@@ -71,7 +71,8 @@ static int log_format_time(char *to, size_t size)
 void log_write(enum log_level level, struct log_limit *limit, const char *event, const char *format, ...)
 {
     uint32_t suppressed = 0;
-    if ((int)level < log_level_now || (limit != NULL && !log_limit_take(limit, clock_monotonic_ns(), &suppressed))) {
+    if ((int)level < log_level_now ||
+        (limit != NULL && !log_limit_take(limit, clock_monotonic_ns(), &suppressed))) {
         return;
     }
     char line[LOG_LINE_MAX];

@@ -31,17 +31,17 @@ bool log_level_parse(const char *text, enum log_level *out);
 
 /* `event` is a bare word; `format` gives the rest of the line as logfmt pairs. Values with spaces go through
  * LOG_Q, which quotes and escapes. */
-__attribute__((format(printf, 4, 5))) void log_write(enum log_level level, struct log_limit *limit, const char *event,
-                                                     const char *format, ...);
+__attribute__((format(printf, 4, 5))) void log_write(enum log_level level, struct log_limit *limit,
+                                                     const char *event, const char *format, ...);
 
 /* Quotes a value for logfmt into one of 8 rotating per-thread buffers of 512 bytes; longer values are cut with "...". */
 const char *log_quote(const char *value);
 #define LOG_Q(value) log_quote(value)
 
-#define LOG_AT(level, event, ...)                                                                                      \
-    do {                                                                                                               \
-        static struct log_limit log_limit_here;                                                                        \
-        log_write((level), &log_limit_here, (event), __VA_ARGS__);                                                     \
+#define LOG_AT(level, event, ...)                                                                            \
+    do {                                                                                                     \
+        static struct log_limit log_limit_here;                                                              \
+        log_write((level), &log_limit_here, (event), __VA_ARGS__);                                           \
     } while (0)
 #define LOG_DBG(event, ...) LOG_AT(LOG_DEBUG, event, __VA_ARGS__)
 #define LOG_INF(event, ...) LOG_AT(LOG_INFO, event, __VA_ARGS__)

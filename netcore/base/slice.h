@@ -27,9 +27,9 @@ struct slice_owner {
 };
 
 struct slice {
-    uint8_t *addr;             /* First byte. */
-    uint32_t len;              /* bytes */
-    int32_t buf_index;         /* Registered-buffer index in the worker's ring that covers the bytes, or -1. */
+    uint8_t *addr;     /* First byte. */
+    uint32_t len;      /* bytes */
+    int32_t buf_index; /* Registered-buffer index in the worker's ring that covers the bytes, or -1. */
     struct slice_owner *owner; /* NULL: static memory, retain and release do nothing. */
     uint64_t token;            /* The owner's own; unchanged by cutting. */
 };

@@ -22,22 +22,22 @@ Test(bytes, sizes_are_read_in_binary_units_only)
         int rc;
         uint64_t value;
     } rows[] = {
-        { "0", 0, 0 },
-        { "4096", 0, 4096 },
-        { "1B", 0, 1 },
-        { "128KiB", 0, 131072 },
-        { "64MiB", 0, 67108864 },
-        { "4GiB", 0, 4294967296 },
-        { "16777215TiB", 0, 16777215 * TIB },
-        { "16777216TiB", -ERANGE, 0 },
-        { "99999999999999999999", -ERANGE, 0 },
-        { "", -EINVAL, 0 },
-        { "KiB", -EINVAL, 0 },
-        { "1KB", -EINVAL, 0 },
-        { "1 KiB", -EINVAL, 0 },
-        { "-1", -EINVAL, 0 },
-        { "1.5MiB", -EINVAL, 0 },
-        { "1kib", -EINVAL, 0 },
+        {"0", 0, 0},
+        {"4096", 0, 4096},
+        {"1B", 0, 1},
+        {"128KiB", 0, 131072},
+        {"64MiB", 0, 67108864},
+        {"4GiB", 0, 4294967296},
+        {"16777215TiB", 0, 16777215 * TIB},
+        {"16777216TiB", -ERANGE, 0},
+        {"99999999999999999999", -ERANGE, 0},
+        {"", -EINVAL, 0},
+        {"KiB", -EINVAL, 0},
+        {"1KB", -EINVAL, 0},
+        {"1 KiB", -EINVAL, 0},
+        {"-1", -EINVAL, 0},
+        {"1.5MiB", -EINVAL, 0},
+        {"1kib", -EINVAL, 0},
     };
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         uint64_t value = 77;
@@ -85,7 +85,7 @@ Test(err, every_code_has_its_own_text)
 
 Test(err, a_prefix_keeps_the_sentence_behind_it)
 {
-    struct err err = { "" };
+    struct err err = {""};
     cr_expect(err_set(&err, -EINVAL, "value %d", 7) == -EINVAL);
     cr_expect(err_prefix(&err, -EIO, "file %s", "x") == -EIO);
     cr_expect(strcmp(err.text, "file x: value 7") == 0, "%s", err.text);
@@ -145,7 +145,7 @@ struct message {
 };
 
 #define PRODUCERS 4
-#define MESSAGES  20000
+#define MESSAGES 20000
 static struct mpsc queue;
 static struct message messages[PRODUCERS][MESSAGES];
 
@@ -161,11 +161,11 @@ static void *produce(void *arg)
 Test(mpsc, every_message_of_every_producer_arrives_once_and_in_its_order)
 {
     pthread_t threads[PRODUCERS];
-    int next[PRODUCERS] = { 0 };
+    int next[PRODUCERS] = {0};
     cr_assert(mpsc_open(&queue) == 0);
     for (int i = 0; i < PRODUCERS; i++) {
         for (int j = 0; j < MESSAGES; j++) {
-            messages[i][j] = (struct message){ .producer = i, .number = j };
+            messages[i][j] = (struct message){.producer = i, .number = j};
         }
         cr_assert(pthread_create(&threads[i], NULL, produce, messages[i]) == 0);
     }
@@ -199,8 +199,8 @@ Test(log, values_are_quoted_so_that_a_line_stays_a_line)
 Test(arena, staging_and_area_are_one_mapping)
 {
     struct arena arena;
-    struct err err = { "" };
-    struct arena_options options = { .staging_size = 5000, .area_size = 100000, .numa_node = -1 };
+    struct err err = {""};
+    struct arena_options options = {.staging_size = 5000, .area_size = 100000, .numa_node = -1};
     cr_assert(arena_open(&arena, &options, &err) == 0, "%s", err.text);
     cr_expect(arena.staging_size == 8192);
     cr_expect(arena_area_size(&arena) == 102400);
@@ -211,8 +211,8 @@ Test(arena, staging_and_area_are_one_mapping)
 Test(arena, huge_pages_that_are_not_there_are_refused_with_the_numbers)
 {
     struct arena arena;
-    struct err err = { "" };
-    struct arena_options options = { .area_size = 1024 * GIB, .pages = ARENA_PAGES_1GIB, .numa_node = -1 };
+    struct err err = {""};
+    struct arena_options options = {.area_size = 1024 * GIB, .pages = ARENA_PAGES_1GIB, .numa_node = -1};
     cr_assert(arena_open(&arena, &options, &err) < 0);
     cr_expect(strstr(err.text, "needs 1024 huge pages of 1GiB, and ") != NULL, "%s", err.text);
 }
@@ -220,8 +220,8 @@ Test(arena, huge_pages_that_are_not_there_are_refused_with_the_numbers)
 Test(uring, completions_reach_the_handler_of_their_class)
 {
     static struct uring uring;
-    struct uring_options options = { .sq_entries = 4, .cq_entries = 16, .want_cqe32 = true };
-    struct err err = { "" };
+    struct uring_options options = {.sq_entries = 4, .cq_entries = 16, .want_cqe32 = true};
+    struct err err = {""};
     cr_assert(uring_open(&uring, &options, &err) == 0, "%s", err.text);
     cr_expect((uring.setup_flags & IORING_SETUP_CQE32) != 0);
     for (int i = 0; i < 10; i++) { /* more than the queue holds: uring_sqe submits by itself */
@@ -239,8 +239,8 @@ Test(uring, completions_reach_the_handler_of_their_class)
 Test(uring, file_slots_are_given_once_and_reused)
 {
     static struct uring uring;
-    struct uring_options options = { .sq_entries = 4, .cq_entries = 16, .files_max = 2 };
-    struct err err = { "" };
+    struct uring_options options = {.sq_entries = 4, .cq_entries = 16, .files_max = 2};
+    struct err err = {""};
     cr_assert(uring_open(&uring, &options, &err) == 0, "%s", err.text);
     cr_expect(uring_file_register(&uring, 0) == 0);
     cr_expect(uring_file_register(&uring, 1) == 1);

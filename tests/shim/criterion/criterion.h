@@ -45,23 +45,23 @@ extern int shim_skip_fd;
 int shim_failures __attribute__((weak));
 int shim_skip_fd __attribute__((weak));
 
-#define Test(suite_, name_, ...)                                                                                       \
-    static void suite_##_##name_##_run(void);                                                                          \
-    extern struct shim_options suite_##_shim_suite __attribute__((weak));                                              \
-    static struct shim_test suite_##_##name_##_test;                                                                   \
-    static __attribute__((constructor)) void suite_##_##name_##_fill(void)                                             \
-    {                                                                                                                  \
-        suite_##_##name_##_test = (struct shim_test){ #suite_, #name_, suite_##_##name_##_run,                         \
-                                                      { .exit_code = 0, ##__VA_ARGS__ }, &suite_##_shim_suite };       \
-    }                                                                                                                  \
-    static struct shim_test *suite_##_##name_##_entry __attribute__((used, section("shim_tests"))) =                   \
-        &suite_##_##name_##_test;                                                                                      \
+#define Test(suite_, name_, ...)                                                                             \
+    static void suite_##_##name_##_run(void);                                                                \
+    extern struct shim_options suite_##_shim_suite __attribute__((weak));                                    \
+    static struct shim_test suite_##_##name_##_test;                                                         \
+    static __attribute__((constructor)) void suite_##_##name_##_fill(void)                                   \
+    {                                                                                                        \
+        suite_##_##name_##_test = (struct shim_test){                                                        \
+            #suite_, #name_, suite_##_##name_##_run, {.exit_code = 0, ##__VA_ARGS__}, &suite_##_shim_suite}; \
+    }                                                                                                        \
+    static struct shim_test *suite_##_##name_##_entry __attribute__((used, section("shim_tests"))) =         \
+        &suite_##_##name_##_test;                                                                            \
     static void suite_##_##name_##_run(void)
 
-#define TestSuite(suite_, ...) struct shim_options suite_##_shim_suite = { .exit_code = 0, ##__VA_ARGS__ }
+#define TestSuite(suite_, ...) struct shim_options suite_##_shim_suite = {.exit_code = 0, ##__VA_ARGS__}
 
-static inline __attribute__((format(printf, 5, 6))) void shim_fail(const char *file, int line, const char *what,
-                                                                     bool fatal, const char *format, ...)
+static inline __attribute__((format(printf, 5, 6))) void
+shim_fail(const char *file, int line, const char *what, bool fatal, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -86,50 +86,50 @@ static inline __attribute__((format(printf, 1, 2), noreturn)) void shim_skip(con
     exit(SHIM_SKIPPED);
 }
 
-#define SHIM_CHECK(fatal, cond, text, ...)                                                                             \
-    do {                                                                                                               \
-        if (!(cond))                                                                                                   \
-            shim_fail(__FILE__, __LINE__, text, fatal, " " __VA_ARGS__);                                               \
+#define SHIM_CHECK(fatal, cond, text, ...)                                                                   \
+    do {                                                                                                     \
+        if (!(cond))                                                                                         \
+            shim_fail(__FILE__, __LINE__, text, fatal, " " __VA_ARGS__);                                     \
     } while (0)
-#define SHIM_STR(a, b)     (strcmp((a), (b)) == 0)
-#define SHIM_ARR(a, b, n)  (memcmp((a), (b), (n)) == 0)
+#define SHIM_STR(a, b) (strcmp((a), (b)) == 0)
+#define SHIM_ARR(a, b, n) (memcmp((a), (b), (n)) == 0)
 #define SHIM_NEAR(a, b, e) ((a) - (b) <= (e) && (b) - (a) <= (e))
 
-#define cr_assert(c, ...)                  SHIM_CHECK(true, c, #c, __VA_ARGS__)
-#define cr_assert_not(c, ...)              SHIM_CHECK(true, !(c), "not " #c, __VA_ARGS__)
-#define cr_assert_eq(a, b, ...)            SHIM_CHECK(true, (a) == (b), #a " == " #b, __VA_ARGS__)
-#define cr_assert_neq(a, b, ...)           SHIM_CHECK(true, (a) != (b), #a " != " #b, __VA_ARGS__)
-#define cr_assert_lt(a, b, ...)            SHIM_CHECK(true, (a) < (b), #a " < " #b, __VA_ARGS__)
-#define cr_assert_leq(a, b, ...)           SHIM_CHECK(true, (a) <= (b), #a " <= " #b, __VA_ARGS__)
-#define cr_assert_gt(a, b, ...)            SHIM_CHECK(true, (a) > (b), #a " > " #b, __VA_ARGS__)
-#define cr_assert_geq(a, b, ...)           SHIM_CHECK(true, (a) >= (b), #a " >= " #b, __VA_ARGS__)
-#define cr_assert_null(a, ...)             SHIM_CHECK(true, (a) == NULL, #a " is NULL", __VA_ARGS__)
-#define cr_assert_not_null(a, ...)         SHIM_CHECK(true, (a) != NULL, #a " is not NULL", __VA_ARGS__)
-#define cr_assert_str_eq(a, b, ...)        SHIM_CHECK(true, SHIM_STR(a, b), #a " is " #b, __VA_ARGS__)
-#define cr_assert_str_neq(a, b, ...)       SHIM_CHECK(true, !SHIM_STR(a, b), #a " is not " #b, __VA_ARGS__)
-#define cr_assert_str_empty(a, ...)        SHIM_CHECK(true, *(a) == 0, #a " is empty", __VA_ARGS__)
-#define cr_assert_arr_eq(a, b, n, ...)     SHIM_CHECK(true, SHIM_ARR(a, b, n), #a " is " #b, __VA_ARGS__)
-#define cr_assert_arr_neq(a, b, n, ...)    SHIM_CHECK(true, !SHIM_ARR(a, b, n), #a " is not " #b, __VA_ARGS__)
-#define cr_assert_float_eq(a, b, e, ...)   SHIM_CHECK(true, SHIM_NEAR(a, b, e), #a " near " #b, __VA_ARGS__)
-#define cr_assert_fail(...)                SHIM_CHECK(true, false, "failed", __VA_ARGS__)
-#define cr_fatal(...)                      SHIM_CHECK(true, false, "failed", __VA_ARGS__)
-#define cr_expect(c, ...)                  SHIM_CHECK(false, c, #c, __VA_ARGS__)
-#define cr_expect_not(c, ...)              SHIM_CHECK(false, !(c), "not " #c, __VA_ARGS__)
-#define cr_expect_eq(a, b, ...)            SHIM_CHECK(false, (a) == (b), #a " == " #b, __VA_ARGS__)
-#define cr_expect_neq(a, b, ...)           SHIM_CHECK(false, (a) != (b), #a " != " #b, __VA_ARGS__)
-#define cr_expect_lt(a, b, ...)            SHIM_CHECK(false, (a) < (b), #a " < " #b, __VA_ARGS__)
-#define cr_expect_leq(a, b, ...)           SHIM_CHECK(false, (a) <= (b), #a " <= " #b, __VA_ARGS__)
-#define cr_expect_gt(a, b, ...)            SHIM_CHECK(false, (a) > (b), #a " > " #b, __VA_ARGS__)
-#define cr_expect_geq(a, b, ...)           SHIM_CHECK(false, (a) >= (b), #a " >= " #b, __VA_ARGS__)
-#define cr_expect_null(a, ...)             SHIM_CHECK(false, (a) == NULL, #a " is NULL", __VA_ARGS__)
-#define cr_expect_not_null(a, ...)         SHIM_CHECK(false, (a) != NULL, #a " is not NULL", __VA_ARGS__)
-#define cr_expect_str_eq(a, b, ...)        SHIM_CHECK(false, SHIM_STR(a, b), #a " is " #b, __VA_ARGS__)
-#define cr_expect_arr_eq(a, b, n, ...)     SHIM_CHECK(false, SHIM_ARR(a, b, n), #a " is " #b, __VA_ARGS__)
-#define cr_expect_fail(...)                SHIM_CHECK(false, false, "failed", __VA_ARGS__)
-#define cr_skip_test(...)                  shim_skip(" " __VA_ARGS__)
-#define cr_log_info(...)                   ((void)(printf("# " __VA_ARGS__), printf("\n")))
-#define cr_log_warn(...)                   cr_log_info(__VA_ARGS__)
-#define cr_log_error(...)                  cr_log_info(__VA_ARGS__)
+#define cr_assert(c, ...) SHIM_CHECK(true, c, #c, __VA_ARGS__)
+#define cr_assert_not(c, ...) SHIM_CHECK(true, !(c), "not " #c, __VA_ARGS__)
+#define cr_assert_eq(a, b, ...) SHIM_CHECK(true, (a) == (b), #a " == " #b, __VA_ARGS__)
+#define cr_assert_neq(a, b, ...) SHIM_CHECK(true, (a) != (b), #a " != " #b, __VA_ARGS__)
+#define cr_assert_lt(a, b, ...) SHIM_CHECK(true, (a) < (b), #a " < " #b, __VA_ARGS__)
+#define cr_assert_leq(a, b, ...) SHIM_CHECK(true, (a) <= (b), #a " <= " #b, __VA_ARGS__)
+#define cr_assert_gt(a, b, ...) SHIM_CHECK(true, (a) > (b), #a " > " #b, __VA_ARGS__)
+#define cr_assert_geq(a, b, ...) SHIM_CHECK(true, (a) >= (b), #a " >= " #b, __VA_ARGS__)
+#define cr_assert_null(a, ...) SHIM_CHECK(true, (a) == NULL, #a " is NULL", __VA_ARGS__)
+#define cr_assert_not_null(a, ...) SHIM_CHECK(true, (a) != NULL, #a " is not NULL", __VA_ARGS__)
+#define cr_assert_str_eq(a, b, ...) SHIM_CHECK(true, SHIM_STR(a, b), #a " is " #b, __VA_ARGS__)
+#define cr_assert_str_neq(a, b, ...) SHIM_CHECK(true, !SHIM_STR(a, b), #a " is not " #b, __VA_ARGS__)
+#define cr_assert_str_empty(a, ...) SHIM_CHECK(true, *(a) == 0, #a " is empty", __VA_ARGS__)
+#define cr_assert_arr_eq(a, b, n, ...) SHIM_CHECK(true, SHIM_ARR(a, b, n), #a " is " #b, __VA_ARGS__)
+#define cr_assert_arr_neq(a, b, n, ...) SHIM_CHECK(true, !SHIM_ARR(a, b, n), #a " is not " #b, __VA_ARGS__)
+#define cr_assert_float_eq(a, b, e, ...) SHIM_CHECK(true, SHIM_NEAR(a, b, e), #a " near " #b, __VA_ARGS__)
+#define cr_assert_fail(...) SHIM_CHECK(true, false, "failed", __VA_ARGS__)
+#define cr_fatal(...) SHIM_CHECK(true, false, "failed", __VA_ARGS__)
+#define cr_expect(c, ...) SHIM_CHECK(false, c, #c, __VA_ARGS__)
+#define cr_expect_not(c, ...) SHIM_CHECK(false, !(c), "not " #c, __VA_ARGS__)
+#define cr_expect_eq(a, b, ...) SHIM_CHECK(false, (a) == (b), #a " == " #b, __VA_ARGS__)
+#define cr_expect_neq(a, b, ...) SHIM_CHECK(false, (a) != (b), #a " != " #b, __VA_ARGS__)
+#define cr_expect_lt(a, b, ...) SHIM_CHECK(false, (a) < (b), #a " < " #b, __VA_ARGS__)
+#define cr_expect_leq(a, b, ...) SHIM_CHECK(false, (a) <= (b), #a " <= " #b, __VA_ARGS__)
+#define cr_expect_gt(a, b, ...) SHIM_CHECK(false, (a) > (b), #a " > " #b, __VA_ARGS__)
+#define cr_expect_geq(a, b, ...) SHIM_CHECK(false, (a) >= (b), #a " >= " #b, __VA_ARGS__)
+#define cr_expect_null(a, ...) SHIM_CHECK(false, (a) == NULL, #a " is NULL", __VA_ARGS__)
+#define cr_expect_not_null(a, ...) SHIM_CHECK(false, (a) != NULL, #a " is not NULL", __VA_ARGS__)
+#define cr_expect_str_eq(a, b, ...) SHIM_CHECK(false, SHIM_STR(a, b), #a " is " #b, __VA_ARGS__)
+#define cr_expect_arr_eq(a, b, n, ...) SHIM_CHECK(false, SHIM_ARR(a, b, n), #a " is " #b, __VA_ARGS__)
+#define cr_expect_fail(...) SHIM_CHECK(false, false, "failed", __VA_ARGS__)
+#define cr_skip_test(...) shim_skip(" " __VA_ARGS__)
+#define cr_log_info(...) ((void)(printf("# " __VA_ARGS__), printf("\n")))
+#define cr_log_warn(...) cr_log_info(__VA_ARGS__)
+#define cr_log_error(...) cr_log_info(__VA_ARGS__)
 
 /* The child: options of the suite first, then those of the test, as Criterion does. */
 static inline void shim_child(struct shim_test *test)
