@@ -7,6 +7,12 @@
 # Lanes of tests that need more than the host live in fragments (tests/*/*.mk, kernel/*.mk), included at the end.
 
 MAKEFLAGS += --no-builtin-rules
+# As many jobs as processors unless told otherwise; a make started by this one shares the jobs of its parent.
+ifeq ($(MAKELEVEL),0)
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
+endif
 .SUFFIXES:
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
@@ -238,6 +244,9 @@ install: build
 	if [ -f deploy/systemd/penstock.service ]; then \
 		install -d $(DESTDIR)$(PREFIX)/lib/systemd/system; \
 		sed 's,@PREFIX@,$(PREFIX),g' deploy/systemd/penstock.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/penstock.service; fi
+	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
+	install -m 644 deploy/systemd/penstock.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/penstock.conf
+	install -m 644 deploy/systemd/penstock.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/penstock.conf
 
 bench: build | $(D)/stamp-test
 	@deploy/deps/setup bench
