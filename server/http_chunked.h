@@ -22,9 +22,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HTTP_CHUNKED_LINE_MAX       1024u  // one size line, extensions included
+#define HTTP_CHUNKED_LINE_MAX 1024u        // one size line, extensions included
 #define HTTP_CHUNKED_EXTENSIONS_MAX 16384u // extension bytes over the whole body
-#define HTTP_CHUNKED_TRAILER_MAX    8192u  // all trailer lines together
+#define HTTP_CHUNKED_TRAILER_MAX 8192u     // all trailer lines together
 
 enum http_chunked_status {
     HTTP_CHUNKED_MORE, // the whole input is consumed and the body goes on

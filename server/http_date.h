@@ -12,8 +12,8 @@
 
 #include "server/text.h"
 
-#define HTTP_DATE_SIZE       30 // "Sun, 06 Nov 1994 08:49:37 GMT" and the NUL
-#define HTTP_DATE_ISO_SIZE   25 // "1994-11-06T08:49:37.000Z" and the NUL
+#define HTTP_DATE_SIZE 30       // "Sun, 06 Nov 1994 08:49:37 GMT" and the NUL
+#define HTTP_DATE_ISO_SIZE 25   // "1994-11-06T08:49:37.000Z" and the NUL
 #define HTTP_DATE_BASIC_SIZE 17 // "19941106T084937Z" and the NUL
 
 // Values outside 0001..9999 are clamped, so a broken clock or record cannot overrun the buffers.

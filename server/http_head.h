@@ -25,9 +25,9 @@
 #include "server/text.h"
 
 #define HTTP_HEAD_LIMIT_DEFAULT 16384u
-#define HTTP_HEAD_LIMIT_MIN     1024u
-#define HTTP_HEAD_LIMIT_MAX     65535u // offsets are 16 bits wide
-#define HTTP_HEAD_HEADERS_MAX   128u
+#define HTTP_HEAD_LIMIT_MIN 1024u
+#define HTTP_HEAD_LIMIT_MAX 65535u // offsets are 16 bits wide
+#define HTTP_HEAD_HEADERS_MAX 128u
 
 enum http_method {
     HTTP_METHOD_OTHER = 0, // known to HTTP but to nobody here (PATCH, PROPFIND, ...)

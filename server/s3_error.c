@@ -13,8 +13,8 @@ static const struct {
     int status;
     const char *message;
 } error_table[S3_ERROR_COUNT] = {
-    [S3_OK] = { "OK", 200, "" },
-#define S3_ERROR(symbol, code, status, message) [S3_ERR_##symbol] = { code, status, message },
+    [S3_OK] = {"OK", 200, ""},
+#define S3_ERROR(symbol, code, status, message) [S3_ERR_##symbol] = {code, status, message},
 #include "server/s3_error.def"
 #undef S3_ERROR
 };

@@ -20,7 +20,7 @@ static const struct {
     const char *name;
     enum s3_permission permission;
 } op_table[S3_OP_COUNT] = {
-#define S3_OP(symbol, name, permission) [S3_OP_##symbol] = { name, S3_PERMISSION_##permission },
+#define S3_OP(symbol, name, permission) [S3_OP_##symbol] = {name, S3_PERMISSION_##permission},
 #include "server/s3_op.def"
 #undef S3_OP
 };
@@ -33,7 +33,7 @@ struct subresource {
 
 static const struct subresource subresource_table[] = {
 #define S3_SUBRESOURCE(scope, name, get, put, post, delete)                                                  \
-    { S3_SCOPE_##scope, name, S3_OP_##get, S3_OP_##put, S3_OP_##post, S3_OP_##delete },
+    {S3_SCOPE_##scope, name, S3_OP_##get, S3_OP_##put, S3_OP_##post, S3_OP_##delete},
 #include "server/s3_subresource.def"
 #undef S3_SUBRESOURCE
 };
@@ -159,8 +159,8 @@ static bool ends_with(struct text text, struct text suffix)
 // Names S3 keeps for itself: tools treat them specially, so a bucket of that name would not be reachable by them.
 static bool is_reserved_name(struct text name)
 {
-    static const char *const prefixes[] = { "xn--", "sthree-", "amzn-s3-demo-" };
-    static const char *const suffixes[] = { "-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3" };
+    static const char *const prefixes[] = {"xn--", "sthree-", "amzn-s3-demo-"};
+    static const char *const suffixes[] = {"-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3"};
 
     for (size_t i = 0; i < ARRAY_COUNT(prefixes); i++) {
         if (text_starts_with(name, text_of_string(prefixes[i]))) {
@@ -261,7 +261,7 @@ static struct text bucket_of_host(const struct s3_target *target, const struct s
             return text_of(host.at, prefix - 1);
         }
     }
-    return (struct text){ 0 };
+    return (struct text){0};
 }
 
 static enum s3_error read_bucket_and_key(struct s3_target *target, const struct s3_target_input *input,
@@ -280,7 +280,7 @@ static enum s3_error read_bucket_and_key(struct s3_target *target, const struct 
             return S3_OK; // service scope
         }
         if (!scratch_decode(scratch, text_take_until(&rest, '/'), false, &target->bucket)) {
-            target->bucket = (struct text){ 0 };
+            target->bucket = (struct text){0};
             return S3_ERR_INVALID_URI;
         }
     }
@@ -315,7 +315,7 @@ static enum s3_error read_params(struct s3_target *target, struct scratch *scrat
         if (target->param_count == S3_PARAMS_MAX || !scratch_decode(scratch, name, true, &param->name)) {
             return S3_ERR_INVALID_URI;
         }
-        param->value = (struct text){ 0 };
+        param->value = (struct text){0};
         if (!text_is_absent(value) && !scratch_decode(scratch, value, true, &param->value)) {
             return S3_ERR_INVALID_URI;
         }
@@ -402,12 +402,12 @@ static enum s3_op op_of_method(const struct subresource *ops, enum http_method m
 static enum s3_op op_of_plain(enum s3_scope scope, enum http_method method)
 {
     static const struct subresource plain[] = {
-        [S3_SCOPE_SERVICE] = { .get = S3_OP_LIST_BUCKETS, S3_OP_NONE, S3_OP_NONE, S3_OP_NONE },
-        [S3_SCOPE_BUCKET] = { .get = S3_OP_LIST_OBJECTS,
-                              S3_OP_CREATE_BUCKET,
-                              S3_OP_POST_OBJECT,
-                              S3_OP_DELETE_BUCKET },
-        [S3_SCOPE_OBJECT] = { .get = S3_OP_GET_OBJECT, S3_OP_PUT_OBJECT, S3_OP_NONE, S3_OP_DELETE_OBJECT },
+        [S3_SCOPE_SERVICE] = {.get = S3_OP_LIST_BUCKETS, S3_OP_NONE, S3_OP_NONE, S3_OP_NONE},
+        [S3_SCOPE_BUCKET] = {.get = S3_OP_LIST_OBJECTS,
+                             S3_OP_CREATE_BUCKET,
+                             S3_OP_POST_OBJECT,
+                             S3_OP_DELETE_BUCKET},
+        [S3_SCOPE_OBJECT] = {.get = S3_OP_GET_OBJECT, S3_OP_PUT_OBJECT, S3_OP_NONE, S3_OP_DELETE_OBJECT},
     };
 
     if (method == HTTP_METHOD_HEAD) {
@@ -499,7 +499,7 @@ static enum s3_error choose_op(struct s3_target *target, const struct s3_target_
 enum s3_error s3_target_parse(struct s3_target *target, const struct s3_target_input *input, char *scratch_at,
                               size_t scratch_size)
 {
-    struct scratch scratch = { .at = scratch_at, .left = scratch_size };
+    struct scratch scratch = {.at = scratch_at, .left = scratch_size};
     enum s3_error error;
 
     CHECK(scratch_size >= input->target.len);
@@ -526,7 +526,7 @@ struct text s3_target_param(const struct s3_target *target, const char *name)
             return text_is_absent(value) ? TEXT("") : value;
         }
     }
-    return (struct text){ 0 };
+    return (struct text){0};
 }
 
 bool s3_target_has_param(const struct s3_target *target, const char *name)
@@ -537,7 +537,7 @@ bool s3_target_has_param(const struct s3_target *target, const char *name)
 enum s3_error s3_target_parse_copy_source(struct s3_copy_source *source, struct text value, char *scratch_at,
                                           size_t scratch_size)
 {
-    struct scratch scratch = { .at = scratch_at, .left = scratch_size };
+    struct scratch scratch = {.at = scratch_at, .left = scratch_size};
     struct text path, query = value, bucket;
 
     CHECK(scratch_size >= value.len);

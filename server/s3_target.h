@@ -22,11 +22,11 @@
 #include "server/s3_error.h"
 #include "server/text.h"
 
-#define S3_KEY_MAX         1024u
-#define S3_BUCKET_MIN      3u
-#define S3_BUCKET_MAX      63u
-#define S3_PARAMS_MAX      64u
-#define S3_UPLOAD_ID_MAX   128u
+#define S3_KEY_MAX 1024u
+#define S3_BUCKET_MIN 3u
+#define S3_BUCKET_MAX 63u
+#define S3_PARAMS_MAX 64u
+#define S3_UPLOAD_ID_MAX 128u
 #define S3_PART_NUMBER_MAX 10000u
 
 enum s3_permission {

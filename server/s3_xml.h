@@ -19,7 +19,7 @@
 #include "server/xml_out.h"
 
 #define S3_XML_ENTRY_MAX (S3_KEY_MAX * XML_OUT_GROWTH_MAX + 2048u)
-#define S3_XML_HEAD_MAX  (6u * S3_KEY_MAX * XML_OUT_GROWTH_MAX + 2048u) // begin and end of any document
+#define S3_XML_HEAD_MAX (6u * S3_KEY_MAX * XML_OUT_GROWTH_MAX + 2048u) // begin and end of any document
 
 // Everything that belongs to an account is owned by the one owner of a node.
 struct s3_xml_owner {

@@ -20,16 +20,16 @@ struct text {
 };
 
 // A text over a string literal.
-#define TEXT(literal) ((struct text){ .at = (literal), .len = sizeof(literal) - 1 })
+#define TEXT(literal) ((struct text){.at = (literal), .len = sizeof(literal) - 1})
 
 static inline struct text text_of(const char *at, size_t len)
 {
-    return (struct text){ .at = at, .len = len };
+    return (struct text){.at = at, .len = len};
 }
 
 static inline struct text text_of_string(const char *string)
 {
-    return (struct text){ .at = string, .len = strlen(string) };
+    return (struct text){.at = string, .len = strlen(string)};
 }
 
 static inline bool text_is_absent(struct text text)
@@ -102,7 +102,7 @@ static inline struct text text_take_until(struct text *rest, char separator)
     const char *hit = rest->len > 0 ? memchr(rest->at, separator, rest->len) : NULL;
 
     if (hit == NULL) {
-        *rest = (struct text){ 0 };
+        *rest = (struct text){0};
         return head;
     }
     head.len = (size_t)(hit - rest->at);

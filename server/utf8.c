@@ -14,18 +14,18 @@ struct utf8_lead {
 static struct utf8_lead lead_of(unsigned char c)
 {
     if (c < 0x80) {
-        return (struct utf8_lead){ 1, c, 0 };
+        return (struct utf8_lead){1, c, 0};
     }
     if (c >= 0xc2 && c <= 0xdf) {
-        return (struct utf8_lead){ 2, c & 0x1fu, 0x80 };
+        return (struct utf8_lead){2, c & 0x1fu, 0x80};
     }
     if (c >= 0xe0 && c <= 0xef) {
-        return (struct utf8_lead){ 3, c & 0x0fu, 0x800 };
+        return (struct utf8_lead){3, c & 0x0fu, 0x800};
     }
     if (c >= 0xf0 && c <= 0xf4) {
-        return (struct utf8_lead){ 4, c & 0x07u, 0x10000 };
+        return (struct utf8_lead){4, c & 0x07u, 0x10000};
     }
-    return (struct utf8_lead){ 0, 0, 0 };
+    return (struct utf8_lead){0, 0, 0};
 }
 
 size_t utf8_take(struct text text, uint32_t *code)

@@ -87,7 +87,7 @@ void xml_out_url(struct xml_out *out, struct text text)
         if (is_unreserved((char)c) || c == '/') {
             out_bytes(out, text.at + i, 1);
         } else {
-            char escape[3] = { '%', hex[c >> 4], hex[c & 15] };
+            char escape[3] = {'%', hex[c >> 4], hex[c & 15]};
 
             out_bytes(out, escape, sizeof(escape));
         }

@@ -28,7 +28,7 @@ struct xml_out {
 
 static inline void xml_out_begin(struct xml_out *out, char *buffer, size_t size)
 {
-    *out = (struct xml_out){ .at = buffer, .size = size };
+    *out = (struct xml_out){.at = buffer, .size = size};
 }
 
 static inline size_t xml_out_mark(const struct xml_out *out)

@@ -37,7 +37,7 @@ static bool feed(struct http_chunked *chunked, const char *in, size_t len, struc
 static struct result decode(struct text input, size_t piece_len)
 {
     struct http_chunked chunked;
-    struct result result = { .status = HTTP_CHUNKED_MORE };
+    struct result result = {.status = HTTP_CHUNKED_MORE};
 
     http_chunked_begin(&chunked);
     for (size_t at = 0; at < input.len; at += piece_len) {
@@ -68,33 +68,33 @@ struct chunked_case {
 #define HEX16 "0000000000000005"
 
 static const struct chunked_case cases[] = {
-    { "0\r\n\r\n", "", HTTP_CHUNKED_DONE, 0 },
-    { "5\r\nhello\r\n0\r\n\r\n", "hello", HTTP_CHUNKED_DONE, 0 },
-    { "5\r\nhello\r\n6\r\n world\r\n00\r\n\r\nGET /", "hello world", HTTP_CHUNKED_DONE, 5 },
-    { "a;name=value;q=\"x y\"\r\n0123456789\r\n0;last\r\n\r\n", "0123456789", HTTP_CHUNKED_DONE, 0 },
-    { "A\r\n0123456789\r\n0\r\nX-Trailer: v\r\nother:\r\n\r\n", "0123456789", HTTP_CHUNKED_DONE, 0 },
-    { HEX16 "\r\nhello\r\n0\r\n\r\n", "hello", HTTP_CHUNKED_DONE, 0 },
-    { "5\r\nhel", "hel", HTTP_CHUNKED_MORE, 0 },
-    { "5\r\nhello\r\n0\r\n", "hello", HTTP_CHUNKED_MORE, 0 },
-    { "0" HEX16 "\r\nhello\r\n0\r\n\r\n", "", HTTP_CHUNKED_BAD, 15 },
-    { "5\nhello\r\n0\r\n\r\n", "", HTTP_CHUNKED_BAD, 13 },
-    { "5\r\nhello\n0\r\n\r\n", "hello", HTTP_CHUNKED_BAD, 6 },
-    { "5\r\nhelloX\r\n0\r\n\r\n", "hello", HTTP_CHUNKED_BAD, 8 },
-    { "5 \r\nhello\r\n0\r\n\r\n", "", HTTP_CHUNKED_BAD, 15 },
-    { " 5\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 11 },
-    { "0x5\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 11 },
-    { "-5\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 11 },
-    { "\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 9 },
-    { ";x\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 11 },
-    { "5;a\001\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 10 },
-    { "5;a\nhello\r\n", "", HTTP_CHUNKED_BAD, 8 },
-    { "0\r\n folded: x\r\n\r\n", "", HTTP_CHUNKED_BAD, 14 },
-    { "0\r\n: x\r\n\r\n", "", HTTP_CHUNKED_BAD, 7 },
-    { "0\r\nname x\r\n\r\n", "", HTTP_CHUNKED_BAD, 6 },
-    { "0\r\na: b\n\r\n", "", HTTP_CHUNKED_BAD, 3 },
-    { "0\r\n\rX", "", HTTP_CHUNKED_BAD, 1 },
+    {"0\r\n\r\n", "", HTTP_CHUNKED_DONE, 0},
+    {"5\r\nhello\r\n0\r\n\r\n", "hello", HTTP_CHUNKED_DONE, 0},
+    {"5\r\nhello\r\n6\r\n world\r\n00\r\n\r\nGET /", "hello world", HTTP_CHUNKED_DONE, 5},
+    {"a;name=value;q=\"x y\"\r\n0123456789\r\n0;last\r\n\r\n", "0123456789", HTTP_CHUNKED_DONE, 0},
+    {"A\r\n0123456789\r\n0\r\nX-Trailer: v\r\nother:\r\n\r\n", "0123456789", HTTP_CHUNKED_DONE, 0},
+    {HEX16 "\r\nhello\r\n0\r\n\r\n", "hello", HTTP_CHUNKED_DONE, 0},
+    {"5\r\nhel", "hel", HTTP_CHUNKED_MORE, 0},
+    {"5\r\nhello\r\n0\r\n", "hello", HTTP_CHUNKED_MORE, 0},
+    {"0" HEX16 "\r\nhello\r\n0\r\n\r\n", "", HTTP_CHUNKED_BAD, 15},
+    {"5\nhello\r\n0\r\n\r\n", "", HTTP_CHUNKED_BAD, 13},
+    {"5\r\nhello\n0\r\n\r\n", "hello", HTTP_CHUNKED_BAD, 6},
+    {"5\r\nhelloX\r\n0\r\n\r\n", "hello", HTTP_CHUNKED_BAD, 8},
+    {"5 \r\nhello\r\n0\r\n\r\n", "", HTTP_CHUNKED_BAD, 15},
+    {" 5\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 11},
+    {"0x5\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 11},
+    {"-5\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 11},
+    {"\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 9},
+    {";x\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 11},
+    {"5;a\001\r\nhello\r\n", "", HTTP_CHUNKED_BAD, 10},
+    {"5;a\nhello\r\n", "", HTTP_CHUNKED_BAD, 8},
+    {"0\r\n folded: x\r\n\r\n", "", HTTP_CHUNKED_BAD, 14},
+    {"0\r\n: x\r\n\r\n", "", HTTP_CHUNKED_BAD, 7},
+    {"0\r\nname x\r\n\r\n", "", HTTP_CHUNKED_BAD, 6},
+    {"0\r\na: b\n\r\n", "", HTTP_CHUNKED_BAD, 3},
+    {"0\r\n\rX", "", HTTP_CHUNKED_BAD, 1},
     // One byte, then a chunk that would take the sum past 64 bits.
-    { "1\r\na\r\nffffffffffffffff\r\nb", "a", HTTP_CHUNKED_BAD, 2 },
+    {"1\r\na\r\nffffffffffffffff\r\nb", "a", HTTP_CHUNKED_BAD, 2},
 };
 
 Test(http_chunked, payload_and_verdict_do_not_depend_on_the_split)

@@ -45,7 +45,7 @@ Test(s3_error, body_holds_what_clients_look_for)
         .resource = TEXT("/buck<et>/\"k&y'"),
         .request_id = TEXT("0123456789ABCDEF"),
         .host_id = TEXT("demo"),
-        .extra = { { "BucketName", TEXT("b") }, { "Absent", { 0 } } },
+        .extra = {{"BucketName", TEXT("b")}, {"Absent", {0}}},
     };
     size_t len = s3_error_write(&body, out, sizeof(out));
 
@@ -62,13 +62,13 @@ Test(s3_error, hostile_texts_stay_bounded_and_well_formed)
 {
     static char hostile[20000];
     static char out[S3_ERROR_BODY_MAX];
-    struct s3_error_body body = { .error = S3_ERR_INTERNAL, .request_id = TEXT("r"), .host_id = TEXT("h") };
+    struct s3_error_body body = {.error = S3_ERR_INTERNAL, .request_id = TEXT("r"), .host_id = TEXT("h")};
 
     for (unsigned fill = 0; fill < 256; fill++) {
         memset(hostile, (int)fill, sizeof(hostile));
         body.resource = text_of(hostile, sizeof(hostile));
         for (unsigned i = 0; i < S3_ERROR_EXTRA_MAX; i++) {
-            body.extra[i] = (struct s3_error_extra){ "Extra", body.resource };
+            body.extra[i] = (struct s3_error_extra){"Extra", body.resource};
         }
         size_t len = s3_error_write(&body, out, sizeof(out));
 
@@ -142,19 +142,18 @@ Test(xml_out, a_full_buffer_is_noticed_and_rewound)
 Test(utf8, valid_and_invalid_sequences)
 {
     static const char *const good[] = {
-        "", "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"
-    };
-    static const char *const bad[] = { "\x80",
-                                       "\xc0\xaf",
-                                       "\xc1\xbf",
-                                       "\xe0\x80\xaf",
-                                       "\xed\xa0\x80",
-                                       "\xf0\x80\x80\x80",
-                                       "\xf4\x90\x80\x80",
-                                       "\xf5\x80\x80\x80",
-                                       "\xc3",
-                                       "\xe2\x82",
-                                       "\xff" };
+        "", "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"};
+    static const char *const bad[] = {"\x80",
+                                      "\xc0\xaf",
+                                      "\xc1\xbf",
+                                      "\xe0\x80\xaf",
+                                      "\xed\xa0\x80",
+                                      "\xf0\x80\x80\x80",
+                                      "\xf4\x90\x80\x80",
+                                      "\xf5\x80\x80\x80",
+                                      "\xc3",
+                                      "\xe2\x82",
+                                      "\xff"};
 
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         cr_expect(utf8_is_valid(text_of_string(good[i])), "good %zu", i);
@@ -167,7 +166,7 @@ Test(utf8, valid_and_invalid_sequences)
 Test(utf8, cutting_never_splits_a_character)
 {
     struct text text = TEXT("a\xc3\xa4\xf0\x9f\x98\x80z");
-    static const size_t expected[] = { 0, 1, 1, 3, 3, 3, 3, 7, 8 };
+    static const size_t expected[] = {0, 1, 1, 3, 3, 3, 3, 7, 8};
 
     for (size_t max = 0; max <= 8; max++) {
         cr_expect_eq(utf8_cut(text, max).len, expected[max], "max %zu", max);

@@ -7,7 +7,7 @@
 
 #include "server/s3_target.h"
 
-static const struct text domains[] = { { "s3.example.org", 14 }, { "example.net", 11 } };
+static const struct text domains[] = {{"s3.example.org", 14}, {"example.net", 11}};
 static struct s3_target target;
 static char scratch[16384];
 
@@ -16,7 +16,7 @@ static enum s3_error parse_at(enum http_method method, const char *raw, const ch
     struct s3_target_input input = {
         .method = method,
         .target = text_of_string(raw),
-        .host = host != NULL ? text_of_string(host) : (struct text){ 0 },
+        .host = host != NULL ? text_of_string(host) : (struct text){0},
         .domains = domains,
         .domain_count = 2,
         .has_copy_source = copy,
@@ -36,68 +36,68 @@ struct op_case {
     enum s3_op op;
 };
 
-#define GET    HTTP_METHOD_GET
-#define PUT    HTTP_METHOD_PUT
-#define POST   HTTP_METHOD_POST
+#define GET HTTP_METHOD_GET
+#define PUT HTTP_METHOD_PUT
+#define POST HTTP_METHOD_POST
 #define DELETE HTTP_METHOD_DELETE
-#define HEAD   HTTP_METHOD_HEAD
+#define HEAD HTTP_METHOD_HEAD
 
 static const struct op_case op_cases[] = {
-    { GET, "/", S3_OP_LIST_BUCKETS },
-    { GET, "/?x-id=ListBuckets", S3_OP_LIST_BUCKETS },
-    { PUT, "/bkt", S3_OP_CREATE_BUCKET },
-    { PUT, "/bkt/", S3_OP_CREATE_BUCKET },
-    { HEAD, "/bkt/", S3_OP_HEAD_BUCKET },
-    { DELETE, "/bkt", S3_OP_DELETE_BUCKET },
-    { GET, "/bkt", S3_OP_LIST_OBJECTS },
-    { GET, "/bkt/?prefix=&delimiter=%2F&max-keys=1000", S3_OP_LIST_OBJECTS },
-    { GET, "/bkt?list-type=2&prefix=a&encoding-type=url&fetch-owner=true", S3_OP_LIST_OBJECTS_V2 },
-    { GET, "/bkt?list-type=2&continuation-token=", S3_OP_LIST_OBJECTS_V2 },
-    { GET, "/bkt?versions", S3_OP_LIST_OBJECT_VERSIONS },
-    { GET, "/bkt?versions=&encoding-type=url", S3_OP_LIST_OBJECT_VERSIONS },
-    { GET, "/bkt/?location", S3_OP_GET_BUCKET_LOCATION },
-    { GET, "/bkt/?location=", S3_OP_GET_BUCKET_LOCATION },
-    { GET, "/bkt?object-lock=", S3_OP_GET_OBJECT_LOCK },
-    { GET, "/bkt?versioning", S3_OP_GET_BUCKET_VERSIONING },
-    { GET, "/bkt?uploads&delimiter=&max-uploads=1000&prefix=", S3_OP_LIST_MULTIPART_UPLOADS },
-    { POST, "/bkt?delete", S3_OP_DELETE_OBJECTS },
-    { POST, "/bkt/?delete=", S3_OP_DELETE_OBJECTS },
-    { POST, "/bkt/", S3_OP_POST_OBJECT },
-    { GET, "/bkt?policy", S3_OP_GET_BUCKET_CONFIG },
-    { PUT, "/bkt?lifecycle", S3_OP_PUT_BUCKET_CONFIG },
-    { DELETE, "/bkt?cors", S3_OP_DELETE_BUCKET_CONFIG },
-    { PUT, "/bkt/key", S3_OP_PUT_OBJECT },
-    { PUT, "/bkt/key?x-id=PutObject", S3_OP_PUT_OBJECT },
-    { GET, "/bkt/key", S3_OP_GET_OBJECT },
-    { GET, "/bkt/key?partNumber=3", S3_OP_GET_OBJECT },
-    { GET, "/bkt/key?versionId=null", S3_OP_GET_OBJECT },
-    { GET, "/bkt/key?response-content-type=a%2Fb", S3_OP_GET_OBJECT },
-    { GET, "/bkt/key?X-Amz-Signature=00&X-Amz-Expires=1", S3_OP_GET_OBJECT },
-    { GET, "/bkt/key?cachebuster=123", S3_OP_GET_OBJECT },
-    { HEAD, "/bkt/key", S3_OP_HEAD_OBJECT },
-    { DELETE, "/bkt/key", S3_OP_DELETE_OBJECT },
-    { POST, "/bkt/key?uploads", S3_OP_CREATE_MULTIPART_UPLOAD },
-    { POST, "/bkt/key?uploads=", S3_OP_CREATE_MULTIPART_UPLOAD },
-    { PUT, "/bkt/key?uploadId=abc&partNumber=1", S3_OP_UPLOAD_PART },
-    { PUT, "/bkt/key?partNumber=10000&uploadId=abc&x-id=UploadPart", S3_OP_UPLOAD_PART },
-    { GET, "/bkt/key?uploadId=abc&max-parts=", S3_OP_LIST_PARTS },
-    { POST, "/bkt/key?uploadId=abc", S3_OP_COMPLETE_MULTIPART_UPLOAD },
-    { DELETE, "/bkt/key?uploadId=abc", S3_OP_ABORT_MULTIPART_UPLOAD },
-    { GET, "/bkt/key?attributes", S3_OP_GET_OBJECT_ATTRIBUTES },
-    { GET, "/bkt/key?acl", S3_OP_GET_OBJECT_ACL },
-    { PUT, "/bkt/key?tagging", S3_OP_PUT_OBJECT_TAGGING },
-    { HTTP_METHOD_OPTIONS, "/bkt/key", S3_OP_PREFLIGHT },
-    { HTTP_METHOD_OPTIONS, "*", S3_OP_PREFLIGHT },
+    {GET, "/", S3_OP_LIST_BUCKETS},
+    {GET, "/?x-id=ListBuckets", S3_OP_LIST_BUCKETS},
+    {PUT, "/bkt", S3_OP_CREATE_BUCKET},
+    {PUT, "/bkt/", S3_OP_CREATE_BUCKET},
+    {HEAD, "/bkt/", S3_OP_HEAD_BUCKET},
+    {DELETE, "/bkt", S3_OP_DELETE_BUCKET},
+    {GET, "/bkt", S3_OP_LIST_OBJECTS},
+    {GET, "/bkt/?prefix=&delimiter=%2F&max-keys=1000", S3_OP_LIST_OBJECTS},
+    {GET, "/bkt?list-type=2&prefix=a&encoding-type=url&fetch-owner=true", S3_OP_LIST_OBJECTS_V2},
+    {GET, "/bkt?list-type=2&continuation-token=", S3_OP_LIST_OBJECTS_V2},
+    {GET, "/bkt?versions", S3_OP_LIST_OBJECT_VERSIONS},
+    {GET, "/bkt?versions=&encoding-type=url", S3_OP_LIST_OBJECT_VERSIONS},
+    {GET, "/bkt/?location", S3_OP_GET_BUCKET_LOCATION},
+    {GET, "/bkt/?location=", S3_OP_GET_BUCKET_LOCATION},
+    {GET, "/bkt?object-lock=", S3_OP_GET_OBJECT_LOCK},
+    {GET, "/bkt?versioning", S3_OP_GET_BUCKET_VERSIONING},
+    {GET, "/bkt?uploads&delimiter=&max-uploads=1000&prefix=", S3_OP_LIST_MULTIPART_UPLOADS},
+    {POST, "/bkt?delete", S3_OP_DELETE_OBJECTS},
+    {POST, "/bkt/?delete=", S3_OP_DELETE_OBJECTS},
+    {POST, "/bkt/", S3_OP_POST_OBJECT},
+    {GET, "/bkt?policy", S3_OP_GET_BUCKET_CONFIG},
+    {PUT, "/bkt?lifecycle", S3_OP_PUT_BUCKET_CONFIG},
+    {DELETE, "/bkt?cors", S3_OP_DELETE_BUCKET_CONFIG},
+    {PUT, "/bkt/key", S3_OP_PUT_OBJECT},
+    {PUT, "/bkt/key?x-id=PutObject", S3_OP_PUT_OBJECT},
+    {GET, "/bkt/key", S3_OP_GET_OBJECT},
+    {GET, "/bkt/key?partNumber=3", S3_OP_GET_OBJECT},
+    {GET, "/bkt/key?versionId=null", S3_OP_GET_OBJECT},
+    {GET, "/bkt/key?response-content-type=a%2Fb", S3_OP_GET_OBJECT},
+    {GET, "/bkt/key?X-Amz-Signature=00&X-Amz-Expires=1", S3_OP_GET_OBJECT},
+    {GET, "/bkt/key?cachebuster=123", S3_OP_GET_OBJECT},
+    {HEAD, "/bkt/key", S3_OP_HEAD_OBJECT},
+    {DELETE, "/bkt/key", S3_OP_DELETE_OBJECT},
+    {POST, "/bkt/key?uploads", S3_OP_CREATE_MULTIPART_UPLOAD},
+    {POST, "/bkt/key?uploads=", S3_OP_CREATE_MULTIPART_UPLOAD},
+    {PUT, "/bkt/key?uploadId=abc&partNumber=1", S3_OP_UPLOAD_PART},
+    {PUT, "/bkt/key?partNumber=10000&uploadId=abc&x-id=UploadPart", S3_OP_UPLOAD_PART},
+    {GET, "/bkt/key?uploadId=abc&max-parts=", S3_OP_LIST_PARTS},
+    {POST, "/bkt/key?uploadId=abc", S3_OP_COMPLETE_MULTIPART_UPLOAD},
+    {DELETE, "/bkt/key?uploadId=abc", S3_OP_ABORT_MULTIPART_UPLOAD},
+    {GET, "/bkt/key?attributes", S3_OP_GET_OBJECT_ATTRIBUTES},
+    {GET, "/bkt/key?acl", S3_OP_GET_OBJECT_ACL},
+    {PUT, "/bkt/key?tagging", S3_OP_PUT_OBJECT_TAGGING},
+    {HTTP_METHOD_OPTIONS, "/bkt/key", S3_OP_PREFLIGHT},
+    {HTTP_METHOD_OPTIONS, "*", S3_OP_PREFLIGHT},
     // What nobody here can do must never fall through to the plain operation.
-    { PUT, "/bkt/key?newfeature", S3_OP_UNSUPPORTED },
-    { PUT, "/bkt/key?newfeature=", S3_OP_UNSUPPORTED },
-    { DELETE, "/bkt/key?lifecycle", S3_OP_UNSUPPORTED },
-    { DELETE, "/bkt?attributes", S3_OP_UNSUPPORTED },
-    { DELETE, "/bkt?uploadId=abc", S3_OP_UNSUPPORTED },
-    { PUT, "/bkt/key?retention", S3_OP_UNSUPPORTED },
-    { POST, "/bkt/key?select&select-type=2", S3_OP_UNSUPPORTED },
-    { GET, "/bkt/key?torrent", S3_OP_UNSUPPORTED },
-    { GET, "/?newfeature", S3_OP_UNSUPPORTED },
+    {PUT, "/bkt/key?newfeature", S3_OP_UNSUPPORTED},
+    {PUT, "/bkt/key?newfeature=", S3_OP_UNSUPPORTED},
+    {DELETE, "/bkt/key?lifecycle", S3_OP_UNSUPPORTED},
+    {DELETE, "/bkt?attributes", S3_OP_UNSUPPORTED},
+    {DELETE, "/bkt?uploadId=abc", S3_OP_UNSUPPORTED},
+    {PUT, "/bkt/key?retention", S3_OP_UNSUPPORTED},
+    {POST, "/bkt/key?select&select-type=2", S3_OP_UNSUPPORTED},
+    {GET, "/bkt/key?torrent", S3_OP_UNSUPPORTED},
+    {GET, "/?newfeature", S3_OP_UNSUPPORTED},
 };
 
 Test(s3_target, requests_of_real_clients_are_classified)
@@ -122,36 +122,36 @@ struct error_case {
 };
 
 static const struct error_case error_cases[] = {
-    { POST, "/bkt/key", S3_ERR_METHOD_NOT_ALLOWED },
-    { PUT, "/", S3_ERR_METHOD_NOT_ALLOWED },
-    { HEAD, "/", S3_ERR_METHOD_NOT_ALLOWED },
-    { PUT, "/bkt?location", S3_ERR_METHOD_NOT_ALLOWED },
-    { HEAD, "/bkt/key?acl", S3_ERR_METHOD_NOT_ALLOWED },
-    { HTTP_METHOD_OTHER, "/bkt/key", S3_ERR_METHOD_NOT_ALLOWED },
-    { GET, "/bkt?acl&policy", S3_ERR_INVALID_REQUEST },
-    { PUT, "/bkt/key?partNumber=1", S3_ERR_INVALID_ARGUMENT },
-    { PUT, "/bkt/key?uploadId=a", S3_ERR_INVALID_ARGUMENT },
-    { PUT, "/bkt/key?uploadId=a&partNumber=0", S3_ERR_INVALID_PART_NUMBER },
-    { PUT, "/bkt/key?uploadId=a&partNumber=10001", S3_ERR_INVALID_PART_NUMBER },
-    { PUT, "/bkt/key?uploadId=a&partNumber=", S3_ERR_INVALID_PART_NUMBER },
-    { PUT, "/bkt/key?uploadId=a&partNumber=1x", S3_ERR_INVALID_PART_NUMBER },
-    { GET, "/bkt/key?versionId=abc", S3_ERR_NOT_FOUND_VERSION },
-    { GET, "/bkt?list-type=3", S3_ERR_INVALID_ARGUMENT },
-    { GET, "/BKT/key", S3_ERR_INVALID_BUCKET_NAME },
-    { GET, "//key", S3_ERR_INVALID_BUCKET_NAME },
-    { GET, "/bk/key", S3_ERR_INVALID_BUCKET_NAME },
-    { GET, "/bkt/%", S3_ERR_INVALID_URI },
-    { GET, "/bkt/%4", S3_ERR_INVALID_URI },
-    { GET, "/bkt/%4g", S3_ERR_INVALID_URI },
-    { GET, "/bkt/%ff", S3_ERR_INVALID_URI },
-    { GET, "/bkt/%ed%a0%80", S3_ERR_INVALID_URI },
-    { GET, "/bkt/%c0%af", S3_ERR_INVALID_URI },
-    { GET, "/bkt/key?prefix=%zz", S3_ERR_INVALID_URI },
-    { GET, "/bkt/key?%=1", S3_ERR_INVALID_URI },
-    { GET, "/bkt/key#fragment", S3_ERR_INVALID_URI },
-    { GET, "bkt/key", S3_ERR_INVALID_URI },
-    { GET, "*", S3_ERR_INVALID_URI },
-    { GET, "", S3_ERR_INVALID_URI },
+    {POST, "/bkt/key", S3_ERR_METHOD_NOT_ALLOWED},
+    {PUT, "/", S3_ERR_METHOD_NOT_ALLOWED},
+    {HEAD, "/", S3_ERR_METHOD_NOT_ALLOWED},
+    {PUT, "/bkt?location", S3_ERR_METHOD_NOT_ALLOWED},
+    {HEAD, "/bkt/key?acl", S3_ERR_METHOD_NOT_ALLOWED},
+    {HTTP_METHOD_OTHER, "/bkt/key", S3_ERR_METHOD_NOT_ALLOWED},
+    {GET, "/bkt?acl&policy", S3_ERR_INVALID_REQUEST},
+    {PUT, "/bkt/key?partNumber=1", S3_ERR_INVALID_ARGUMENT},
+    {PUT, "/bkt/key?uploadId=a", S3_ERR_INVALID_ARGUMENT},
+    {PUT, "/bkt/key?uploadId=a&partNumber=0", S3_ERR_INVALID_PART_NUMBER},
+    {PUT, "/bkt/key?uploadId=a&partNumber=10001", S3_ERR_INVALID_PART_NUMBER},
+    {PUT, "/bkt/key?uploadId=a&partNumber=", S3_ERR_INVALID_PART_NUMBER},
+    {PUT, "/bkt/key?uploadId=a&partNumber=1x", S3_ERR_INVALID_PART_NUMBER},
+    {GET, "/bkt/key?versionId=abc", S3_ERR_NOT_FOUND_VERSION},
+    {GET, "/bkt?list-type=3", S3_ERR_INVALID_ARGUMENT},
+    {GET, "/BKT/key", S3_ERR_INVALID_BUCKET_NAME},
+    {GET, "//key", S3_ERR_INVALID_BUCKET_NAME},
+    {GET, "/bk/key", S3_ERR_INVALID_BUCKET_NAME},
+    {GET, "/bkt/%", S3_ERR_INVALID_URI},
+    {GET, "/bkt/%4", S3_ERR_INVALID_URI},
+    {GET, "/bkt/%4g", S3_ERR_INVALID_URI},
+    {GET, "/bkt/%ff", S3_ERR_INVALID_URI},
+    {GET, "/bkt/%ed%a0%80", S3_ERR_INVALID_URI},
+    {GET, "/bkt/%c0%af", S3_ERR_INVALID_URI},
+    {GET, "/bkt/key?prefix=%zz", S3_ERR_INVALID_URI},
+    {GET, "/bkt/key?%=1", S3_ERR_INVALID_URI},
+    {GET, "/bkt/key#fragment", S3_ERR_INVALID_URI},
+    {GET, "bkt/key", S3_ERR_INVALID_URI},
+    {GET, "*", S3_ERR_INVALID_URI},
+    {GET, "", S3_ERR_INVALID_URI},
 };
 
 Test(s3_target, illegal_targets_are_refused)
@@ -171,19 +171,19 @@ struct key_case {
 Test(s3_target, keys_are_exact_bytes)
 {
     static const struct key_case cases[] = {
-        { "/bkt/a+b", "a+b" },
-        { "/bkt/a%2Bb", "a+b" },
-        { "/bkt/a%20b", "a b" },
-        { "/bkt/a%2Fb", "a/b" },
-        { "/bkt//a", "/a" },
-        { "/bkt/a//b/", "a//b/" },
-        { "/bkt/.", "." },
-        { "/bkt/../etc/passwd", "../etc/passwd" },
-        { "/bkt/a/./b", "a/./b" },
-        { "/bkt/a=b:c@d(e)!$&',;*", "a=b:c@d(e)!$&',;*" },
-        { "/bkt/%C3%A4%E2%82%AC", "\xc3\xa4\xe2\x82\xac" },
-        { "/bkt/%3F%23%25", "?#%" },
-        { "/%62kt/k", "k" },
+        {"/bkt/a+b", "a+b"},
+        {"/bkt/a%2Bb", "a+b"},
+        {"/bkt/a%20b", "a b"},
+        {"/bkt/a%2Fb", "a/b"},
+        {"/bkt//a", "/a"},
+        {"/bkt/a//b/", "a//b/"},
+        {"/bkt/.", "."},
+        {"/bkt/../etc/passwd", "../etc/passwd"},
+        {"/bkt/a/./b", "a/./b"},
+        {"/bkt/a=b:c@d(e)!$&',;*", "a=b:c@d(e)!$&',;*"},
+        {"/bkt/%C3%A4%E2%82%AC", "\xc3\xa4\xe2\x82\xac"},
+        {"/bkt/%3F%23%25", "?#%"},
+        {"/%62kt/k", "k"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -232,8 +232,8 @@ Test(s3_target, virtual_host_and_absolute_form)
     cr_expect_eq(target.op, S3_OP_LIST_OBJECTS);
 
     // The domain itself, another domain, a lookalike: path style.
-    static const char *const plain[] = { "s3.example.org", "other.org",  "s3xexample.org",
-                                         ".example.net",   "[::1]:9000", "" };
+    static const char *const plain[] = {"s3.example.org", "other.org",  "s3xexample.org",
+                                        ".example.net",   "[::1]:9000", ""};
     for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
         cr_expect_eq(parse_at(GET, "/bkt/key", plain[i], false), S3_OK, "%s", plain[i]);
         cr_expect_not(target.is_virtual_host, "%s", plain[i]);
@@ -272,34 +272,33 @@ Test(s3_target, parameters_are_decoded_and_counted)
 
 Test(s3_target, bucket_names)
 {
-    static const char *const good[] = { "abc",
-                                        "a-b",
-                                        "a.b",
-                                        "a1.b2-c3",
-                                        "123",
-                                        "0a0",
-                                        "a2345678901234567890123456789012345678901234567890123456789012x" +
-                                            1 };
-    static const char *const bad[] = { "",
-                                       "a",
-                                       "ab",
-                                       "-ab",
-                                       "ab-",
-                                       ".ab",
-                                       "ab.",
-                                       "a..b",
-                                       "a.-b",
-                                       "a-.b",
-                                       "aB1",
-                                       "a_b",
-                                       "a b",
-                                       "192.168.1.1",
-                                       "xn--abc",
-                                       "sthree-x",
-                                       "abc-s3alias",
-                                       "abc--ol-s3",
-                                       "a/b",
-                                       "a23456789012345678901234567890123456789012345678901234567890123x" };
+    static const char *const good[] = {"abc",
+                                       "a-b",
+                                       "a.b",
+                                       "a1.b2-c3",
+                                       "123",
+                                       "0a0",
+                                       "a2345678901234567890123456789012345678901234567890123456789012x" + 1};
+    static const char *const bad[] = {"",
+                                      "a",
+                                      "ab",
+                                      "-ab",
+                                      "ab-",
+                                      ".ab",
+                                      "ab.",
+                                      "a..b",
+                                      "a.-b",
+                                      "a-.b",
+                                      "aB1",
+                                      "a_b",
+                                      "a b",
+                                      "192.168.1.1",
+                                      "xn--abc",
+                                      "sthree-x",
+                                      "abc-s3alias",
+                                      "abc--ol-s3",
+                                      "a/b",
+                                      "a23456789012345678901234567890123456789012345678901234567890123x"};
 
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         cr_expect(s3_bucket_name_is_valid(text_of_string(good[i])), "%s", good[i]);
