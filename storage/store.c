@@ -271,6 +271,13 @@ int store_build_open(const struct store_build *build, struct store **out, struct
 int store_open(const struct store_options *options, struct store **out, struct err *err)
 {
     struct store_build build = {.options = options};
+#ifdef PENSTOCK_FAULT_NO_FLUSH
+    /* Builds with a fault planted: the crash tests must find them (tests/README.md). */
+    build.skip_flush = true;
+#endif
+#ifdef PENSTOCK_FAULT_NO_INDEX_SYNC
+    build.skip_sync = true;
+#endif
     return store_build_open(&build, out, err);
 }
 
