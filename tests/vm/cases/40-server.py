@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # vm-need: penstock
 # vm-modules: ext4
-# vm-timeout: 90
+# vm-timeout: 240
 """A node on the emulated NVMe: objects from curl land, read back bit-exact, survive a restart."""
 import hashlib
 import os
@@ -29,7 +29,7 @@ def put_and_get(base, size, how):
     body = os.urandom(size)
     with open("/tmp/body", "wb") as file:
         file.write(body)
-    url = f"{base}/vm/{how}/{size}"
+    url = f"{base}/vm-load/{how}/{size}"
     if how == "stream":
         done = subprocess.run(["curl", "-sS", "--fail-with-body", "-T", "-", url], input=body, stdout=subprocess.PIPE)
         stored = done.returncode == 0
@@ -57,9 +57,9 @@ node = nodes.prepare()
 if not vmtest.check("the node becomes ready", node.start(), node.log_tail()):
     raise SystemExit(1)
 base = f"http://127.0.0.1:{node.port}"
-vmtest.check("a bucket is made", curl("-X", "PUT", f"{base}/vm") is not None, "refused")
+vmtest.check("a bucket is made", curl("-X", "PUT", f"{base}/vm-load") is not None, "refused")
 stored = [put_and_get(base, size, how) for how in ("length", "stream") for size in SIZES]
-part = curl("-r", "1000-70000", f"{base}/vm/length/5000001")
+part = curl("-r", "1000-70000", f"{base}/vm-load/length/5000001")
 vmtest.check("a range has its length", part is not None and len(part) == 69_001, "no range")
 raw_upload(node)
 vmtest.check("a delete succeeds", curl("-X", "DELETE", stored[3][0]) is not None, "refused")

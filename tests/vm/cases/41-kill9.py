@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # vm-need: penstock
 # vm-modules: ext4
-# vm-timeout: 240
+# vm-timeout: 600
 """kill -9 under load, 50 times: what was acknowledged is there bit-exact after each restart, what was not is
 whole or absent, the node starts, and no space leaks."""
 import random

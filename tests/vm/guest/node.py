@@ -13,21 +13,27 @@ import vmtest
 
 PORT, RAW_PORT, ADMIN_PORT = 9000, 9001, 9600
 
+# Small pools: at start a node touches all memory it will ever use, which takes an emulated machine long.
 CONFIG = """\
-node:  {{ name: vm, data_dir: {data_dir}, workers: {workers} }}
+node:  {{ name: vm, data_dir: {data_dir}, workers: {workers}, staging_size: {staging} }}
 store:
   devices: [ {{ path: {device} }} ]
+  write_unit: {write_unit}
 listeners:
-  - {{ name: bulk, protocol: s3, address: "127.0.0.1:{port}", receive: {receive}, access: anonymous{extra} }}
-  - {{ name: pipe, protocol: raw, address: "127.0.0.1:{raw_port}", receive: socket, bucket: captures }}
+  - {{ name: bulk, protocol: s3, address: "127.0.0.1:{port}", receive: {receive}, access: anonymous,
+      rx_area_size: 4MiB, limits: {{ connections_max: 64, uploads_max: 64 }}{extra} }}
+  - {{ name: pipe, protocol: raw, address: "127.0.0.1:{raw_port}", receive: socket, bucket: captures,
+      key_template: "{{listener}}/{{seq}}", rx_area_size: 4MiB, limits: {{ connections_max: 16, uploads_max: 16 }} }}
 admin: {{ address: "127.0.0.1:{admin_port}" }}
 """
 
 
-def write_config(path, device, data_dir, receive="socket", workers=1, extra="", shift=0):
+def write_config(path, device, data_dir, receive="socket", workers=1, extra="", shift=0,
+                 staging="8MiB", write_unit="1MiB"):
     """Writes a configuration; `extra` continues the S3 listener's keys, `shift` moves all ports."""
     with open(path, "w") as file:
-        file.write(CONFIG.format(device=device, data_dir=data_dir, receive=receive, workers=workers, port=PORT + shift,
+        file.write(CONFIG.format(device=device, data_dir=data_dir, receive=receive, workers=workers,
+                                 staging=staging, write_unit=write_unit, port=PORT + shift,
                                  raw_port=RAW_PORT + shift, admin_port=ADMIN_PORT + shift,
                                  extra=", " + extra if extra else ""))
     return path
@@ -36,8 +42,8 @@ def write_config(path, device, data_dir, receive="socket", workers=1, extra="", 
 class Node:
     """One node by its configuration file; start() and kill() may alternate."""
 
-    def __init__(self, config, shift=0, log="/out/node.log", wrap=()):
-        self.config, self.log, self.wrap = config, log, list(wrap)
+    def __init__(self, config, shift=0, log="/out/node.log", program="penstock"):
+        self.config, self.log, self.program = config, log, program
         self.port, self.raw_port, self.admin_port = PORT + shift, RAW_PORT + shift, ADMIN_PORT + shift
         self.process = None
 
@@ -47,7 +53,7 @@ class Node:
     def start(self, seconds=60):
         """Starts the node; returns whether it became ready in time (why not is in its log)."""
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen([*self.wrap, "penstock", "serve", "--config", self.config],
+            self.process = subprocess.Popen([self.program, "serve", "--config", self.config],
                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         return bool(vmtest.until(seconds, lambda: self.process.poll() is not None or self.ready())) and \
             self.process.poll() is None
@@ -100,24 +106,29 @@ class Node:
             return " / ".join(line.strip() for line in log.readlines()[-lines:])
 
 
-def prepare(device="/dev/nvme0n1", receive="socket", mount="/mnt", logged=False, **options):
-    """Partitions a drive, makes and mounts the index's ext4, formats the store; returns the node.
+def prepare(device="/dev/nvme0n1", index_device=None, mount="/mnt", logged=False, program="penstock", **options):
+    """Partitions the drive or drives, makes and mounts the index's ext4, formats the store; returns the node.
 
-    logged: the drive has a write log, in which every forced write of ext4 must show (see disk.loop_attach).
+    logged: the drives have a write log, in which every forced write of ext4 must show (see disk.loop_attach).
+    options: of write_config().
     """
-    store, index, _ = disk.partition(device, options.pop("index_mib", 24))
-    if logged:
-        index = disk.loop_attach(index, direct=True)
-    vmtest.run("mkfs.ext4", "-q", "-F", index)
-    vmtest.run("mount", "-t", "ext4", index, mount)
+    store, index, _ = disk.partition(device)
+    if index_device:
+        index = disk.partition(index_device)[1]
+    loop = disk.loop_attach(index, direct=True) if logged else None
+    vmtest.run("mkfs.ext4", "-q", "-F", loop or index)
+    vmtest.run("mount", "-t", "ext4", loop or index, mount)
     os.makedirs(f"{mount}/data", exist_ok=True)
-    node = Node(write_config("/tmp/penstock.yaml", store, f"{mount}/data", receive, **options))
+    node = Node(write_config("/tmp/penstock.yaml", store, f"{mount}/data", **options), program=program)
+    node.mount, node.loop = mount, loop
     node.format()
     return node
 
 
-def release(node, mount="/mnt"):
-    """Undoes prepare() so that the next case of the boot finds a free drive."""
+def release(node):
+    """Undoes prepare() so that the drive is free again."""
     if node.process and node.process.poll() is None:
         node.kill()
-    vmtest.run("umount", mount)
+    vmtest.run("umount", node.mount)
+    if node.loop:
+        disk.loop_detach(node.loop)

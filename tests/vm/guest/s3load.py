@@ -15,7 +15,7 @@ import random
 import re
 import threading
 
-BUCKET = "vm"
+BUCKET = "vm-load"
 
 
 @dataclasses.dataclass(frozen=True)
