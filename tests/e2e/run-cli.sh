@@ -25,6 +25,8 @@ expect "unknown command: exit 2" 2 "unknown command frobnicate" "$PENSTOCK" frob
 expect "unknown option: exit 2" 2 "serve: unknown option --force" "$PENSTOCK" serve --force
 expect "missing operand: exit 2" 2 "stat: needs BUCKET/KEY" "$PENSTOCK" stat
 expect "key without bucket: exit 2" 2 "must be BUCKET/KEY" p get /x
+expect "put under a name no S3 client could use: exit 2" 2 "not a bucket name" p put "$work/file" B/x
+expect "put under a key that is not UTF-8: exit 2" 2 "a key in UTF-8" p put "$work/file" $'bucket/\xff'
 expect "help of a command: exit 0" 0 "--create-bucket" "$PENSTOCK" put --help
 expect "version" 0 "penstock " "$PENSTOCK" version
 expect "missing configuration: exit 3" 3 "cannot be opened" "$PENSTOCK" check --config "$work/none.yaml"
