@@ -220,7 +220,7 @@ export LINT_CFLAGS := -std=gnu11 $(WARN)
 export LINT_OUT := $(O)
 .PHONY: lint format
 lint: build | $(D)/stamp-lint
-	@$(LANE) lint --jobs $(JOBS) --results $(RESULTS) --status-only $(wildcard tests/lint/check-*)
+	@$(LANE) lint --timeout 1800 --jobs $(JOBS) --results $(RESULTS) --status-only $(wildcard tests/lint/check-*)
 
 # Formats what you changed: files that differ from main or are new, so that nobody reformats what somebody else is editing.
 # FILES=... names others, FILES=all takes every one.

@@ -69,7 +69,7 @@ static int dev_uring_open_patiently(const char *path, int flags)
         if (fd >= 0 || errno != EBUSY) {
             break;
         }
-        usleep(LOCK_PAUSE_US);
+        usleep(LOCK_PAUSE_US); /* lint: allow: start-up, the kernel gives no event for this */
         errno = EBUSY;
     }
     return fd;
@@ -275,7 +275,7 @@ static int dev_uring_lock(struct dev_uring *dev, struct err *err)
     for (uint32_t i = 0; i < LOCK_ATTEMPTS && rc == -EWOULDBLOCK; i++) {
         rc = flock(dev->fd, LOCK_EX | LOCK_NB) == 0 ? 0 : -errno;
         if (rc == -EWOULDBLOCK) {
-            usleep(LOCK_PAUSE_US);
+            usleep(LOCK_PAUSE_US); /* lint: allow: start-up, the kernel gives no event for this */
         }
     }
     if (rc == 0) {
