@@ -509,6 +509,7 @@ static void origin_write(const struct conf_listener *listener, char *to, size_t 
 {
     const char *port = strrchr(listener->address.text, ':');
     const char *text = listener->address.text;
+    CHECK(port != NULL); /* the configuration takes no address without a port */
     bool is_wildcard =
         strncmp(text, "*:", 2) == 0 || strncmp(text, "0.0.0.0:", 8) == 0 || strncmp(text, "[::]:", 5) == 0;
     const char *scheme = listener->tls.certificate[0] == '\0' ? "http" : "https";
