@@ -61,6 +61,7 @@ struct store_options {
     uint64_t commit_window_ns; /* how long the committer may gather a batch; 0: takes what is there */
     uint64_t index_size_max;   /* bytes; over it: -ENOSPC, deletes still work; 0: no own limit */
     uint64_t upload_expiry_ns; /* abandoned multipart uploads; 0: never */
+    uint64_t scrub_rate;                 /* bytes per second that are read again and verified in the background; 0: none */
     uint32_t reserve_percent;  /* of a device, kept for metadata of deletes and overwrites */
 };
 

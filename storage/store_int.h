@@ -111,6 +111,8 @@ struct store {
     _Atomic bool is_stopping;
     pthread_t reader_threads[STORE_READERS_MAX];
     uint32_t reader_threads_running;
+    pthread_t scrub_thread;
+    bool scrub_thread_runs;
 
     _Atomic uint64_t puts_in_flight;
     _Atomic uint64_t promised; /* bytes that running uploads of known size will still take */

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "storage/scrub.h"
 #include "storage/store_int.h"
 
 /* ---- what the committer asks for --------------------------------------------------------------------------------------- */
@@ -267,6 +268,56 @@ static int store_readers_start(struct store *store, struct err *err)
     return 0;
 }
 
+/* ---- scrub --------------------------------------------------------------------------------------------------------------- */
+
+static void store_scrub_loop(struct store *store, struct uring *ring, struct scrub *scrub)
+{
+    while (!store->is_stopping) {
+        uint64_t now_ns = clock_monotonic_ns();
+        uint64_t next_ns = scrub_step(scrub, now_ns);
+        uint64_t wait_ns = next_ns > now_ns ? next_ns - now_ns : 0;
+        /* Short waits: nothing wakes this thread when the store stops. */
+        wait_ns = wait_ns > 50 * NS_PER_MS ? 50 * NS_PER_MS : wait_ns;
+        int rc = uring_submit_and_wait(ring, wait_ns);
+        CHECK(rc == 0);
+        uring_reap(ring, UINT32_MAX);
+    }
+}
+
+static void *store_scrub_main(void *arg)
+{
+    struct store *store = arg;
+    struct uring ring;
+    struct err err = {""};
+    struct uring_options ring_options = {.sq_entries = 8, .cq_entries = 16, .files_max = STORE_DEVICES_MAX};
+    struct index_options index = {.dir = store->options.data_dir};
+    struct scrub_options options = {.index = &index, .uring = &ring, .rate = store->options.scrub_rate};
+    struct scrub *scrub = NULL;
+    int rc = uring_open(&ring, &ring_options, &err);
+    if (rc == 0) {
+        rc = scrub_open(store, &options, &scrub, &err);
+        if (rc == 0) {
+            store_scrub_loop(store, &ring, scrub);
+            scrub_close(scrub);
+        }
+        uring_close(&ring);
+    }
+    if (rc < 0) { /* the store works without it; somebody should know */
+        LOG_ERR("scrub_not_running", "why=%s", LOG_Q(err.text));
+    }
+    return NULL;
+}
+
+static int store_scrub_start(struct store *store, struct err *err)
+{
+    if (store->options.scrub_rate == 0) {
+        return 0;
+    }
+    int rc = -pthread_create(&store->scrub_thread, NULL, store_scrub_main, store);
+    store->scrub_thread_runs = rc == 0;
+    return rc == 0 ? 0 : err_set(err, rc, "the scrub thread: %s", err_text(rc));
+}
+
 int store_threads_start(struct store *store, struct err *err)
 {
     store->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -274,7 +325,8 @@ int store_threads_start(struct store *store, struct err *err)
         return err_set(err, -errno, "an eventfd: %s", err_text(-errno));
     }
     int rc = store_committer_start(store, err);
-    return rc == 0 ? store_readers_start(store, err) : rc;
+    rc = rc == 0 ? store_readers_start(store, err) : rc;
+    return rc == 0 ? store_scrub_start(store, err) : rc;
 }
 
 void store_threads_stop(struct store *store)
@@ -293,6 +345,10 @@ void store_threads_stop(struct store *store)
         pthread_join(store->reader_threads[i], NULL);
     }
     store->reader_threads_running = 0;
+    if (store->scrub_thread_runs) {
+        pthread_join(store->scrub_thread, NULL);
+        store->scrub_thread_runs = false;
+    }
     close(store->stop_fd);
     store->stop_fd = -1;
 }
