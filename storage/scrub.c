@@ -28,7 +28,7 @@ struct scrub {
     uint64_t extent_id; /* the one in work, or where to look next */
     uint64_t at;        /* payload bytes of it that are done */
     bool is_reading;
-    uint64_t epoch;     /* pinned while reading */
+    uint64_t epoch; /* pinned while reading */
     struct index_extent_row row;
     struct extent_span span;
     struct iovec iov;
@@ -133,8 +133,9 @@ static void start_read(struct scrub *scrub)
 {
     const struct object_extent *extent = &scrub->row.extent;
     uint32_t lba_size = scrub->store->devices[extent->device].dev->info.lba_size;
-    extent_read_span(extent, scrub->at, extent->length - scrub->at, EXTENT_CHECKSUM_BLOCK, lba_size, &scrub->span);
-    scrub->iov = (struct iovec){ .iov_base = scrub->buffer, .iov_len = scrub->span.read_len };
+    extent_read_span(extent, scrub->at, extent->length - scrub->at, EXTENT_CHECKSUM_BLOCK, lba_size,
+                     &scrub->span);
+    scrub->iov = (struct iovec){.iov_base = scrub->buffer, .iov_len = scrub->span.read_len};
     memset(&scrub->io, 0, sizeof(scrub->io));
     scrub->io.op = DEV_READ;
     scrub->io.buf_index = -1;
@@ -181,7 +182,8 @@ uint64_t scrub_step(struct scrub *scrub, uint64_t now_ns)
     }
     int rc = next_block(scrub);
     if (rc == 0) {
-        scrub->due_ns = now_ns + (uint64_t)((double)scrub->span.read_len / (double)scrub->rate * (double)NS_PER_S);
+        scrub->due_ns =
+            now_ns + (uint64_t)((double)scrub->span.read_len / (double)scrub->rate * (double)NS_PER_S);
         return TIME_NEVER;
     }
     if (rc == -ENOENT) {

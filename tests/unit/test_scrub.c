@@ -13,10 +13,10 @@
 
 static struct scrub *open_scrub(struct store_rig *rig, uint64_t rate)
 {
-    struct index_options index = { .dir = rig->store_options.data_dir };
-    struct scrub_options options = { .index = &index, .rate = rate, .pause_ns = 1000 * NS_PER_S };
+    struct index_options index = {.dir = rig->store_options.data_dir};
+    struct scrub_options options = {.index = &index, .rate = rate, .pause_ns = 1000 * NS_PER_S};
     struct scrub *scrub = NULL;
-    struct err err = { "" };
+    struct err err = {""};
     int rc = scrub_open(rig->store, &options, &scrub, &err);
     cr_assert_eq(rc, 0, "%s", err.text);
     return scrub;
@@ -40,7 +40,7 @@ static uint64_t one_pass(struct scrub *scrub, struct scrub_stats *stats)
 
 static void fill_store(struct store_rig *rig, uint8_t *bytes)
 {
-    struct store_rig_options options = { .name = "scrub", .is_memory = true };
+    struct store_rig_options options = {.name = "scrub", .is_memory = true};
     store_rig_open(rig, &options);
     cr_assert_eq(store_rig_bucket(rig, "b"), 0);
     store_rig_fill(bytes, MIB, 3);
@@ -54,7 +54,7 @@ static uint8_t payload[MIB];
 /* Place on device 0 of byte `at` of an object. */
 static uint64_t place_of(struct store_rig *rig, const char *key, uint64_t at)
 {
-    struct store_request lookup = { .kind = STORE_OBJECT_LOOKUP, .bucket = "b" };
+    struct store_request lookup = {.kind = STORE_OBJECT_LOOKUP, .bucket = "b"};
     store_rig_key(&lookup.key, key);
     cr_assert_eq(store_rig_request(rig, &lookup), 0);
     const struct object_piece *piece = &lookup.object->pieces[0];
@@ -112,10 +112,11 @@ Test(scrub, rate_is_kept)
 Test(scrub, object_deleted_while_it_is_scrubbed_is_left_alone)
 {
     struct store_rig rig;
-    struct scrub_stats stats = { 0 };
+    struct scrub_stats stats = {0};
     fill_store(&rig, payload);
     struct scrub *scrub = open_scrub(&rig, RATE);
-    cr_assert_eq(scrub_step(scrub, NS_PER_S), TIME_NEVER); /* the first block of the first object is being read */
+    cr_assert_eq(scrub_step(scrub, NS_PER_S),
+                 TIME_NEVER); /* the first block of the first object is being read */
     cr_assert_eq(store_rig_delete(&rig, "large"), 0);
     uint64_t used_pinned = store_rig_used(&rig);
     one_pass(scrub, &stats);
@@ -128,8 +129,8 @@ Test(scrub, object_deleted_while_it_is_scrubbed_is_left_alone)
 Test(scrub, background_thread_reads_what_is_there)
 {
     struct store_rig rig;
-    struct store_rig_options options = { .name = "scrub-thread" };
-    struct store_stats stats = { .objects = 0 };
+    struct store_rig_options options = {.name = "scrub-thread"};
+    struct store_stats stats = {.objects = 0};
     store_rig_fill(payload, MIB, 4);
     store_rig_open(&rig, &options);
     cr_assert_eq(store_rig_bucket(&rig, "b"), 0);
