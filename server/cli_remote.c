@@ -566,6 +566,7 @@ int cli_remote_open(const struct conf *conf, pid_t holder, struct cli_store **ou
         free(remote);
         return err_set(err, -ENOMEM, "out of memory");
     }
+    CHECK(listener != NULL); /* found, or we had returned */
     remote->base.ops = &remote_ops;
     origin_write(listener, remote->origin, sizeof(remote->origin));
     *out = &remote->base;

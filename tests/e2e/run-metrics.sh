@@ -78,12 +78,20 @@ if command -v prometheus >/dev/null; then
 	kill -TERM "$prometheus"
 	wait "$prometheus"
 	prometheus=''
-	if [ -f deploy/prometheus/penstock.rules.yml ]; then
-		try "the alert rules are valid" promtool check rules deploy/prometheus/penstock.rules.yml
-	fi
+	try "the alert rules fire on what they are for" promtool test rules deploy/prometheus/penstock.rules.test.yml
 else
 	skip "a real Prometheus scrapes the node" "package prometheus is not installed"
 fi
+
+# Rules and dashboard name metrics that exist, and the dashboard is what its table says.
+known() {
+	local metrics
+	metrics=$(grep -ohE '\b(penstock|process)_[a-z_0-9]+' deploy/prometheus/penstock.rules.yml deploy/prometheus/penstock.dashboard.json | sort -u)
+	[ "$(wc -l <<<"$metrics")" -gt 20 ] || return 1
+	for metric in $metrics; do grep -qE "^# TYPE ${metric%_bucket} " "$work/metrics" || { echo "no metric $metric"; return 1; }; done
+}
+try "alert rules and dashboard use metrics that exist" known
+try "the dashboard is up to date" bash -c 'deploy/prometheus/dashboard.py | cmp - deploy/prometheus/penstock.dashboard.json'
 
 # ---- the other routes
 status() { curl -s -o "$work/body" -w '%{http_code}' "$@"; }
