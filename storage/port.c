@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,10 @@ void store_port_close(struct store_port *port)
     CHECK(port->magic == PORT_MAGIC);
     CHECK(list_is_empty(&port->puts));
     CHECK(port->requests_in_flight == 0);
+    /* A message can be taken before its sender has also rung the bell: it may still hold the inbox for a moment. */
+    while (port->delivering != 0) {
+        sched_yield();
+    }
     port->magic = 0;
     port->store->port_count--;
     port_leases_give(port);
@@ -254,13 +259,19 @@ void store_submit(struct store_port *port, struct store_request *request)
 
 void port_deliver_request(struct store_request *request)
 {
-    mpsc_push(&request->port->request_inbox, &request->node);
+    struct store_port *port = request->port;
+    port->delivering++;
+    mpsc_push(&port->request_inbox, &request->node);
+    port->delivering--;
 }
 
 void port_deliver_put(struct commit_put *message)
 {
     struct store_put *put = CONTAINER_OF(message, struct store_put, message);
-    mpsc_push(&put->port->put_inbox, &message->node);
+    struct store_port *port = put->port;
+    port->delivering++;
+    mpsc_push(&port->put_inbox, &message->node);
+    port->delivering--;
 }
 
 static void port_take_messages(struct store_port *port)

@@ -149,7 +149,8 @@ struct store_port {
     uint64_t now_ns;
     _Atomic uint64_t copied[STORE_COPY_REASONS];
     struct mpsc request_inbox;
-    struct mpsc put_inbox; /* shares the other's event */
+    _Atomic uint32_t delivering; /* senders inside a push */
+    struct mpsc put_inbox;       /* shares the other's event */
     uint64_t requests_in_flight;
 
     struct dev_queue *write_queues[STORE_DEVICES_MAX];
