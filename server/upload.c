@@ -112,6 +112,7 @@ enum s3_error upload_open(struct exchange *x, uint64_t size)
         .key = &x->request.key,
         .size = size,
         .part_number = x->request.part_number,
+        .is_framed = x->body.is_chunked || auth_payload_is_streaming(x->payload.payload),
         .user = upload,
     };
     memcpy(options.upload_id, x->request.upload_id, sizeof(options.upload_id));

@@ -201,6 +201,9 @@ struct store_put_options {
     uint64_t size;                           /* bytes, or UINT64_MAX when unknown */
     char upload_id[STORE_UPLOAD_ID_MAX + 1]; /* "" for a whole object; otherwise a part */
     uint32_t part_number;                    /* 1..10000 with an upload id */
+    /* Payload is cut out of a framing (chunked): its alignment changes all the time, so it is copied from the start, reason
+     * chunked. */
+    bool is_framed;
     void *user;
 };
 
