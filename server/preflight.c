@@ -435,23 +435,24 @@ static void check_secret_file(struct preflight *preflight, const char *what, con
     }
 }
 
-static void check_receive(struct preflight *preflight, const char *what, const struct conf_listener *listener)
+static void check_receive(struct preflight *preflight, const char *what, const struct conf *conf, uint32_t index)
 {
     struct receive_plan plan;
     struct err err = {""};
-    if (receive_choose(listener, &plan, &err) == 0) {
+    if (receive_choose(conf, index, &plan, &err) == 0) {
         report(preflight, PREFLIGHT_OK, what, "receive: %s (%s)", plan.ops->path, plan.why);
     } else {
         report(preflight, PREFLIGHT_FAIL, what, "%s", err.text);
     }
 }
 
-static void check_listener(struct preflight *preflight, const struct conf_listener *listener)
+static void check_listener(struct preflight *preflight, const struct conf *conf, uint32_t index)
 {
+    const struct conf_listener *listener = &conf->listeners[index];
     char what[CONF_NAME_MAX + 16];
     snprintf(what, sizeof(what), "listener %s", listener->name);
     check_port(preflight, what, &listener->address);
-    check_receive(preflight, what, listener);
+    check_receive(preflight, what, conf, index);
     check_secret_file(preflight, what, listener->credentials, true);
     check_secret_file(preflight, what, listener->tls.certificate, false);
     check_secret_file(preflight, what, listener->tls.key, true);
@@ -483,7 +484,7 @@ bool preflight_run(const struct conf *conf, FILE *to)
     check_hugepages(&preflight);
     check_devices(&preflight);
     for (uint32_t i = 0; i < conf->listener_count; i++) {
-        check_listener(&preflight, &conf->listeners[i]);
+        check_listener(&preflight, conf, i);
     }
     if (conf->admin.address.len != 0) {
         check_port(&preflight, "admin", &conf->admin.address);

@@ -253,11 +253,7 @@ static void gather_host(struct probe_host *host)
 /* Is the backend part of this program? Asked of the same table that serve uses. */
 static const char *backend_missing(enum conf_receive receive)
 {
-    static struct conf_listener listener; /* zeroed; only the path matters */
-    struct receive_plan plan;
-    struct err err;
-    listener.receive = receive;
-    return receive_choose(&listener, &plan, &err) == 0 ? "" : "; not part of this version yet";
+    return receive_is_built(receive) ? "" : "; not part of this version yet";
 }
 
 /* A feature as the kernel's answer has it; where it does not answer, an older version is a no and a newer one is not known. */
@@ -345,7 +341,7 @@ static void listeners_print(const struct conf *conf)
         struct receive_plan plan;
         struct err err = {""};
         const struct conf_listener *listener = &conf->listeners[i];
-        if (receive_choose(listener, &plan, &err) == 0) {
+        if (receive_choose(conf, i, &plan, &err) == 0) {
             printf("%slistener %s (%s): receive: %s takes %s: %s\n", i == 0 ? "\n" : "", listener->name,
                    listener->address.text, conf_receive_text(listener->receive), plan.ops->path, plan.why);
         } else {

@@ -2,61 +2,315 @@
 /* receive: see receive.h. The paths stand in a table, best first; each says whether it works for a listener. */
 #include "server/receive.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 
-struct receive_path {
-    enum conf_receive receive;
-    const struct rx_ops *ops;
-    /* NULL when the path works for this listener, otherwise why it does not. */
-    const char *(*refusal)(const struct conf_listener *conf);
-};
+/* ---- the listener's NIC ---------------------------------------------------------------------------------------- */
 
-static const char *receive_refuses_tls(const struct conf_listener *conf)
+static bool address_same(const struct sockaddr *a, const struct sockaddr_storage *b)
 {
-    return conf->tls.certificate[0] == '\0'
-               ? "this binary has no such backend"
-               : "TLS needs every byte to be touched, so only socket can serve it";
+    if (a == NULL || a->sa_family != b->ss_family) {
+        return false;
+    }
+    if (a->sa_family == AF_INET) {
+        return ((const struct sockaddr_in *)a)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+    }
+    return a->sa_family == AF_INET6 && memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+                                              &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
+}
+
+static int interface_of(const struct conf_listener *conf, char out[IFNAMSIZ], struct err *err)
+{
+    if (conf->interface[0] != '\0') {
+        (void)snprintf(out, IFNAMSIZ, "%s", conf->interface); /* The configuration bounds it. */
+        return 0;
+    }
+    struct ifaddrs *all = NULL;
+    if (getifaddrs(&all) < 0) {
+        return err_set(err, -errno, "cannot list interfaces: %s", err_text(-errno));
+    }
+    out[0] = '\0';
+    for (const struct ifaddrs *one = all; one != NULL && out[0] == '\0'; one = one->ifa_next) {
+        if (address_same(one->ifa_addr, &conf->address.addr)) {
+            (void)snprintf(out, IFNAMSIZ, "%s", one->ifa_name); /* The kernel bounds it. */
+        }
+    }
+    freeifaddrs(all);
+    if (out[0] == '\0') {
+        return err_set(err, -EINVAL, "no interface has the address %s; name one by `interface`",
+                       conf->address.text);
+    }
+    return 0;
+}
+
+static void wish_of(const struct conf *conf, const struct conf_listener *listener, struct nic_wish *wish)
+{
+    const struct sockaddr_storage *addr = &listener->address.addr;
+    memset(wish, 0, sizeof(*wish));
+    wish->queue_count = conf->node.workers;
+    wish->queue_first = listener->queues.count > 0 ? listener->queues.values[0] : 0;
+    wish->buffer_size = (uint32_t)listener->rx_buffer_size;
+    if (addr->ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
+        wish->want_ipv4 = true;
+        wish->address4 = in->sin_addr.s_addr;
+        wish->port = ntohs(in->sin_port);
+    } else {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)addr;
+        wish->want_ipv6 = true;
+        wish->want_ipv4 = IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
+        wish->port = ntohs(in6->sin6_port);
+    }
+}
+
+/* Without `queues` the last ones are taken: low queues are where drivers put what must not move. */
+static void wish_default_queues(const struct conf_listener *listener, const struct nic_state *state,
+                                struct nic_wish *wish)
+{
+    if (listener->queues.count == 0 && state->rx_queues > wish->queue_count) {
+        wish->queue_first = state->rx_queues - wish->queue_count;
+    }
+}
+
+static int nic_plan_of(const struct conf *conf, uint32_t index, struct receive_plan *plan,
+                       struct nic_state *state, struct nic_plan *nic, struct err *err)
+{
+    const struct conf_listener *listener = &conf->listeners[index];
+    struct nic_wish wish;
+    int rc = interface_of(listener, plan->interface, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (strcmp(plan->interface, "lo") == 0) {
+        return err_set(err, -EINVAL, "lo is no NIC");
+    }
+    rc = nic_read(plan->interface, state, err);
+    if (rc < 0) {
+        return rc;
+    }
+    wish_of(conf, listener, &wish);
+    wish_default_queues(listener, state, &wish);
+    nic_plan_zcrx(state, &wish, nic);
+    plan->queue_first = wish.queue_first;
+    return 0;
+}
+
+int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
+                     struct err *err)
+{
+    struct receive_plan plan;
+    memset(&plan, 0, sizeof(plan));
+    return nic_plan_of(conf, index, &plan, state, nic, err);
+}
+
+/* ---- zcrx ------------------------------------------------------------------------------------------------------ */
+
+static int zcrx_kernel(struct err *err)
+{
+    struct io_uring_probe *probe = io_uring_get_probe();
+    if (probe == NULL) {
+        return err_set(err, -ENOSYS, "io_uring is not available");
+    }
+    bool has = io_uring_opcode_supported(probe, IORING_OP_RECV_ZC) != 0;
+    io_uring_free_probe(probe);
+    return has ? 0
+               : err_set(err, -ENOTSUP,
+                         "this kernel has no zero-copy receive (Linux 6.15 with "
+                         "CONFIG_IO_URING_ZCRX; 7.0 for buffers above a page)");
+}
+
+/* The steps that are still to be made, as commands a person can run. */
+static uint32_t steps_open(const struct nic_plan *nic, char *text, size_t size)
+{
+    uint32_t count = 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < nic->step_count; i++) {
+        if (nic->steps[i].is_reported) {
+            continue;
+        }
+        int len = snprintf(text + used, size - used, "%s%s", count == 0 ? "" : " && ", nic->steps[i].command);
+        used = len < 0 || (size_t)len >= size - used ? size - 1 : used + (size_t)len;
+        count++;
+    }
+    return count;
+}
+
+static int zcrx_nic(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
+{
+    const struct conf_listener *listener = &conf->listeners[index];
+    struct nic_state *state = calloc(1, sizeof(*state));
+    struct nic_plan *nic = calloc(1, sizeof(*nic));
+    char commands[768];
+    int rc = state == NULL || nic == NULL ? err_set(err, -ENOMEM, "out of memory")
+                                          : nic_plan_of(conf, index, plan, state, nic, err);
+    if (rc == 0) {
+        plan->has_device = true;
+        plan->needs_nic = listener->manage_nic && nic->step_count > 0;
+        if (nic->refusal_count > 0) {
+            rc = err_set(err, -ENOTSUP, "%s", nic->refusals[0]);
+        } else if (!listener->manage_nic && steps_open(nic, commands, sizeof(commands)) > 0) {
+            rc = err_set(
+                err, -ENOTSUP,
+                "%s is not prepared; run `%s`, or set manage_nic: true and the node does and undoes it",
+                plan->interface, commands);
+        }
+    }
+    if (state != NULL) {
+        nic_state_free(state);
+    }
+    free(state);
+    free(nic);
+    return rc;
+}
+
+/* Huge pages are what makes memory contiguous in units above a page. */
+static int zcrx_memory(const struct conf_listener *listener, struct err *err)
+{
+    char size[BYTES_SIZE_TEXT_MAX];
+    if (listener->rx_buffer_size > 4096 && listener->hugepages == ARENA_PAGES_NORMAL) {
+        return err_set(err, -ENOTSUP, "rx_buffer_size %s needs contiguous memory; set hugepages: 2MiB",
+                       bytes_format_size(listener->rx_buffer_size, size));
+    }
+    return 0;
+}
+
+int receive_zcrx(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
+{
+    const struct conf_listener *listener = &conf->listeners[index];
+    memset(plan, 0, sizeof(*plan));
+    plan->ops = &rx_zcrx_ops;
+    if (listener->tls.certificate[0] != '\0') {
+        return err_set(err, -ENOTSUP, "TLS needs every byte to be touched, so only socket can serve it");
+    }
+    int rc = zcrx_kernel(err);
+    if (rc == 0) {
+        rc = interface_of(listener, plan->interface, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    if (strcmp(plan->interface, "lo") == 0) {
+        if (listener->receive == CONF_RECEIVE_AUTO) {
+            return err_set(err, -ENOTSUP,
+                           "lo has no device: the kernel would copy every byte (receive: zcrx "
+                           "on lo asks for that, for development)");
+        }
+        (void)snprintf(plan->why, sizeof(plan->why),
+                       "device-less: the kernel copies every byte; development only");
+        return 0;
+    }
+    if (listener->queues.count > 0 && listener->queues.count < conf->node.workers) {
+        return err_set(err, -ENOTSUP, "%u workers need %u queues and `queues` names %u", conf->node.workers,
+                       conf->node.workers, listener->queues.count);
+    }
+    rc = zcrx_nic(conf, index, plan, err);
+    return rc < 0 ? rc : zcrx_memory(listener, err);
+}
+
+/* ---- the other paths ------------------------------------------------------------------------------------------- */
+
+bool receive_is_built(enum conf_receive receive)
+{
+    return receive != CONF_RECEIVE_AF_XDP;
+}
+
+static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
+{
+    (void)plan;
+    return conf->listeners[index].tls.certificate[0] == '\0'
+               ? err_set(err, -ENOTSUP, "this binary has no such backend")
+               : err_set(err, -ENOTSUP, "TLS needs every byte to be touched, so only socket can serve it");
 }
 
 /* Never serve in the clear what was configured to be encrypted. */
-static const char *receive_refuses_socket(const struct conf_listener *conf)
+static int receive_socket(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
 {
-    return conf->tls.certificate[0] == '\0' ? NULL : "this binary does not speak TLS yet";
+    if (conf->listeners[index].tls.certificate[0] != '\0') {
+        return err_set(err, -ENOTSUP, "this binary does not speak TLS yet");
+    }
+    memset(plan, 0, sizeof(*plan));
+    plan->ops = &rx_socket_ops;
+    return 0;
 }
 
-static const struct receive_path receive_paths[] = {
-    {CONF_RECEIVE_ZCRX, NULL, receive_refuses_tls},
-    {CONF_RECEIVE_AF_XDP, NULL, receive_refuses_tls},
-    {CONF_RECEIVE_SOCKET, &rx_socket_ops, receive_refuses_socket},
+/* ---- choosing -------------------------------------------------------------------------------------------------- */
+
+struct receive_path {
+    enum conf_receive receive;
+    int (*look)(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err);
 };
 
-int receive_choose(const struct conf_listener *conf, struct receive_plan *plan, struct err *err)
+static const struct receive_path receive_paths[] = {
+    {CONF_RECEIVE_ZCRX, receive_zcrx},
+    {CONF_RECEIVE_AF_XDP, receive_af_xdp},
+    {CONF_RECEIVE_SOCKET, receive_socket},
+};
+
+int receive_choose(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
 {
+    const struct conf_listener *listener = &conf->listeners[index];
+    bool is_auto = listener->receive == CONF_RECEIVE_AUTO;
+    char why[RECEIVE_WHY_MAX] = "";
     size_t used = 0;
-    plan->why[0] = '\0';
     for (size_t i = 0; i < ARRAY_COUNT(receive_paths); i++) {
         const struct receive_path *path = &receive_paths[i];
-        if (conf->receive != CONF_RECEIVE_AUTO && conf->receive != path->receive) {
+        struct err reason = {""};
+        if (!is_auto && listener->receive != path->receive) {
             continue;
         }
-        const char *refusal = path->refusal(conf);
-        if (refusal == NULL) {
-            plan->ops = path->ops;
-            if (used == 0) {
+        if (path->look(conf, index, plan, &reason) == 0) {
+            plan->may_fall_back = is_auto && path->receive != CONF_RECEIVE_SOCKET;
+            if (plan->why[0] == '\0') {
                 (void)snprintf(plan->why, sizeof(plan->why), "%s",
-                               conf->receive == CONF_RECEIVE_AUTO ? "best path"
-                                                                  : "as configured"); /* Short. */
+                               used > 0  ? why
+                               : is_auto ? "best path"
+                                         : "as configured"); /* Both are of one size. */
             }
             return 0;
         }
-        int len = snprintf(plan->why + used, sizeof(plan->why) - used, "%s%s: %s", used == 0 ? "" : "; ",
-                           conf_receive_text(path->receive), refusal);
-        used =
-            len < 0 || (size_t)len >= sizeof(plan->why) - used ? sizeof(plan->why) - 1 : used + (size_t)len;
+        int len = snprintf(why + used, sizeof(why) - used, "%s%s: %s", used == 0 ? "" : "; ",
+                           conf_receive_text(path->receive), reason.text);
+        used = len < 0 || (size_t)len >= sizeof(why) - used ? sizeof(why) - 1 : used + (size_t)len;
     }
-    return err_set(err, -ENOTSUP, "listener %s: receive: %s", conf->name, plan->why);
+    return err_set(err, -ENOTSUP, "listener %s: receive: %.900s", listener->name, why);
+}
+
+/* ---- changing the NIC ------------------------------------------------------------------------------------------ */
+
+int receive_prepare(const struct conf *conf, uint32_t index, const struct receive_plan *plan, struct err *err)
+{
+    struct nic_state *state = calloc(1, sizeof(*state));
+    struct nic_plan *nic = calloc(1, sizeof(*nic));
+    int rc = state == NULL || nic == NULL ? err_set(err, -ENOMEM, "out of memory")
+                                          : nic_undo(plan->interface, conf->node.data_dir, err);
+    if (rc == 0) {
+        rc = receive_nic_plan(conf, index, state, nic, err);
+    }
+    if (rc == 0) {
+        rc = nic_apply(state, nic, conf->node.data_dir, err);
+    }
+    if (state != NULL) {
+        nic_state_free(state);
+    }
+    free(state);
+    free(nic);
+    return rc < 0 ? err_prefix(err, rc, "listener %s", conf->listeners[index].name) : 0;
+}
+
+void receive_restore(const struct conf *conf, const struct receive_plan *plan)
+{
+    struct err err = {""};
+    if (nic_undo(plan->interface, conf->node.data_dir, &err) < 0) {
+        LOG_ERR("nic_not_restored", "interface=%s error=%s remedy=%s", plan->interface, LOG_Q(err.text),
+                LOG_Q("penstock nic undo"));
+    }
 }

@@ -2,19 +2,49 @@
 /*
  * receive: which receive path a listener takes. `receive: auto` takes the best that works here and says, for each
  * better one, exactly why it was not taken; a listener that names a path gets it or an error with that reason.
+ *
+ * Choosing only looks (check and probe call it too). receive_prepare changes the NIC, when the listener's manage_nic allows
+ * it, and receive_restore puts it back; both block and belong to start-up and shut-down.
  */
 #ifndef SERVER_RECEIVE_H
 #define SERVER_RECEIVE_H
 
+#include <net/if.h>
+
 #include "base/err.h"
 #include "conf/conf.h"
+#include "nic/nic.h"
 #include "rx/rx.h"
+
+#define RECEIVE_WHY_MAX 1024U
 
 struct receive_plan {
     const struct rx_ops *ops;
-    char why[512];
+    bool may_fall_back;       /* receive: auto: a path that fails to open is replaced by socket */
+    bool has_device;          /* false: device-less zcrx (interface lo), in which the kernel copies */
+    bool needs_nic;           /* the NIC must be changed before opening: receive_prepare */
+    char interface[IFNAMSIZ]; /* zcrx: the NIC; "" otherwise */
+    uint32_t queue_first;     /* worker i takes queue_first + i */
+    char why[RECEIVE_WHY_MAX];
 };
 
-int receive_choose(const struct conf_listener *conf, struct receive_plan *plan, struct err *err);
+/* Is the path part of this program at all? */
+bool receive_is_built(enum conf_receive receive);
+
+/* Looks at listener `index`. 0, or -ENOTSUP with the reason when the path it names does not work here. */
+int receive_choose(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err);
+
+/* Why zero-copy receive does not work for this listener here; 0 and `plan` filled when it does. */
+int receive_zcrx(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err);
+
+/* What must be set on the listener's NIC; for `penstock nic`. -EINVAL: the listener has no NIC. */
+int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
+                     struct err *err);
+
+/* Puts back what an earlier run left behind on the interface, then applies what this listener needs. */
+int receive_prepare(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
+                    struct err *err);
+/* Undoes receive_prepare. Trouble is logged. */
+void receive_restore(const struct conf *conf, const struct receive_plan *plan);
 
 #endif

@@ -52,6 +52,8 @@ struct serve {
     uint32_t threads_started;
     uint64_t deadline_ns;
     uint64_t keys_generation;
+    struct receive_plan plans[CONF_LISTENERS_MAX];
+    bool is_nic_changed[CONF_LISTENERS_MAX];
 };
 
 /* ---- hooks of the admin thread -------------------------------------------------------------------------------- */
@@ -183,8 +185,8 @@ static int serve_plan(struct serve *serve, struct err *err)
 {
     for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
         const struct conf_listener *conf = &serve->conf->listeners[i];
-        struct receive_plan plan;
-        int rc = receive_choose(conf, &plan, err);
+        struct receive_plan *plan = &serve->plans[i];
+        int rc = receive_choose(serve->conf, i, plan, err);
         if (rc == 0) {
             rc = serve_keys_load(serve, i, err);
         }
@@ -192,14 +194,49 @@ static int serve_plan(struct serve *serve, struct err *err)
             return rc;
         }
         for (uint32_t worker = 0; worker < serve->conf->node.workers; worker++) {
-            serve->threads[worker].ops[i] = plan.ops;
+            serve->threads[worker].plans[i] = *plan;
         }
-        metrics_plan_set(serve->metrics, i, plan.ops->path, plan.why);
+        metrics_plan_set(serve->metrics, i, plan->ops->path, plan->why);
         LOG_INF("listener_plan", "name=%s protocol=%s address=%s path=%s access=%s etag=%s why=%s",
-                conf->name, conf_protocol_text(conf->protocol), conf->address.text, plan.ops->path,
-                conf_access_text(conf->access), conf_etag_text(conf->etag), LOG_Q(plan.why));
+                conf->name, conf_protocol_text(conf->protocol), conf->address.text, plan->ops->path,
+                conf_access_text(conf->access), conf_etag_text(conf->etag), LOG_Q(plan->why));
     }
     return 0;
+}
+
+/* Prepares the NICs that are ours to prepare. What a crashed run left behind is put back first, whoever wants what now. */
+static int serve_prepare_nics(struct serve *serve, struct err *err)
+{
+    int rc = nic_undo_all(serve->conf->node.data_dir, err);
+    for (uint32_t i = 0; rc == 0 && i < serve->conf->listener_count; i++) {
+        struct receive_plan *plan = &serve->plans[i];
+        if (!plan->needs_nic) {
+            continue;
+        }
+        rc = receive_prepare(serve->conf, i, plan, err);
+        serve->is_nic_changed[i] = rc == 0;
+        if (rc < 0 && plan->may_fall_back) {
+            LOG_WRN("receive_fallback", "name=%s path=%s why=%s", serve->conf->listeners[i].name,
+                    rx_socket_ops.path, LOG_Q(err->text));
+            metrics_plan_set(serve->metrics, i, rx_socket_ops.path, err->text);
+            memset(plan, 0, sizeof(*plan));
+            plan->ops = &rx_socket_ops;
+            rc = 0;
+        }
+        for (uint32_t worker = 0; worker < serve->conf->node.workers; worker++) {
+            serve->threads[worker].plans[i] = *plan;
+        }
+    }
+    return rc;
+}
+
+static void serve_restore_nics(const struct serve *serve)
+{
+    for (uint32_t i = 0; i < CONF_LISTENERS_MAX; i++) {
+        if (serve->is_nic_changed[i]) {
+            receive_restore(serve->conf, &serve->plans[i]);
+        }
+    }
 }
 
 static int serve_start_threads(struct serve *serve, struct err *err)
@@ -245,7 +282,10 @@ static int serve_open(struct serve *serve, struct err *err)
         return rc;
     }
     serve_log_devices(serve);
-    rc = serve_start_threads(serve, err);
+    rc = serve_prepare_nics(serve, err);
+    if (rc == 0) {
+        rc = serve_start_threads(serve, err);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -359,6 +399,7 @@ static void serve_close(struct serve *serve)
     for (uint32_t i = 0; i < serve->threads_started; i++) {
         thread_join(&serve->threads[i]);
     }
+    serve_restore_nics(serve); /* The rings are closed, so no queue of ours is in use any more. */
     if (serve->store != NULL) {
         metrics_store_set(serve->metrics, NULL);
         store_close(serve->store);

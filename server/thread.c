@@ -133,6 +133,7 @@ static void thread_close_port(struct thread *thread)
 static int thread_open_rx(struct thread *thread, uint32_t index, uint64_t area_offset, struct err *err)
 {
     const struct conf_listener *conf = &thread->conf->listeners[index];
+    const struct receive_plan *plan = &thread->plans[index];
     struct rx_options options = {
         .name = conf->name,
         .address = conf->address.addr,
@@ -148,10 +149,17 @@ static int thread_open_rx(struct thread *thread, uint32_t index, uint64_t area_o
         .workers = thread->conf->node.workers,
         .keepalive_s = (uint32_t)(conf->limits.tcp_keepalive_ns / NS_PER_S),
         .user_timeout_ms = (uint32_t)(conf->limits.tcp_user_timeout_ns / NS_PER_MS),
-        .interface = conf->interface[0] == '\0' ? NULL : conf->interface,
-        .queue = conf->queues.count > 0 ? conf->queues.values[thread->index % conf->queues.count] : 0,
+        .interface = plan->has_device ? plan->interface : NULL,
+        .queue = conf->queues.count > 0 ? conf->queues.values[thread->index % conf->queues.count]
+                                        : plan->queue_first + thread->index,
     };
-    int rc = rx_open(thread->ops[index], &options, &thread->rx[index], err);
+    int rc = rx_open(plan->ops, &options, &thread->rx[index], err);
+    if (rc < 0 && plan->may_fall_back) {
+        LOG_WRN("receive_fallback", "name=%s worker=%u path=%s why=%s", conf->name, thread->index,
+                rx_socket_ops.path, LOG_Q(err->text));
+        metrics_plan_set(thread->metrics, index, rx_socket_ops.path, err->text);
+        rc = rx_open(&rx_socket_ops, &options, &thread->rx[index], err);
+    }
     if (rc == 0) {
         metrics_rx_set(thread->metrics, thread->index, index, thread->rx[index]);
     }

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/uring.h"
 #include "server/metrics.h"
+#include "server/receive.h"
 #include "server/worker.h"
 
 struct thread {
@@ -25,8 +26,8 @@ struct thread {
     struct worker_shared *shared;
     struct store *store;
     struct metrics *metrics;
-    const struct rx_ops *ops[CONF_LISTENERS_MAX]; /* the receive path chosen for each listener */
-    int ended_fd;                                 /* eventfd, written when the loop has ended */
+    struct receive_plan plans[CONF_LISTENERS_MAX]; /* the receive path chosen for each listener */
+    int ended_fd;                                  /* eventfd, written when the loop has ended */
 
     /* out */
     int status; /* valid after thread_wait_ready: 0 or why it could not start */

@@ -117,6 +117,7 @@ struct nic_step {
     uint32_t value;
     enum nic_switch data_split;
     struct ethtool_rx_flow_spec rule;
+    bool is_reported; /* the kernel reports this state already, but a report is no proof that it was set */
     char command[NIC_TEXT_MAX]; /* what a person would type */
     char reason[NIC_TEXT_MAX];
 };
@@ -146,6 +147,9 @@ int nic_apply(const struct nic_state *state, const struct nic_plan *plan, const 
 /* Plays the journal backwards and removes it. 0 also when there is none. Steps whose value has been changed by somebody else
  * since are left alone and named in the log. */
 int nic_undo(const char *interface, const char *directory, struct err *err);
+
+/* Undoes every journal in the directory. */
+int nic_undo_all(const char *directory, struct err *err);
 
 /* The receive-buffer size the kernel reports for a queue's zcrx registration; 0 when it has none. */
 int nic_queue_buffer_size(const char *interface, uint32_t queue, uint32_t *size, struct err *err);

@@ -9,6 +9,7 @@
  *   feature NAME FOUND SET      rings SPLIT_FOUND HDS_FOUND      channels FOUND SET
  *   rss SIZE Q,Q,Q,...          rule LOCATION  (LOCATION is only known after the insertion: the line is then rewritten)
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/ethtool_netlink.h>
@@ -490,5 +491,26 @@ int nic_undo(const char *interface, const char *directory, struct err *err)
             directory); /* A journal that comes back after a crash is harmless: undo is idempotent. */
         LOG_INF("nic_restored", "interface=%s", interface);
     }
+    return rc;
+}
+
+int nic_undo_all(const char *directory, struct err *err)
+{
+    DIR *dir = opendir(directory);
+    if (dir == NULL) {
+        return errno == ENOENT ? 0 : err_set(err, -errno, "cannot read %s: %s", directory, err_text(-errno));
+    }
+    int rc = 0;
+    for (struct dirent *entry = readdir(dir); entry != NULL && rc == 0; entry = readdir(dir)) {
+        char interface[IFNAMSIZ];
+        size_t len = strlen(entry->d_name);
+        if (strncmp(entry->d_name, "nic-", 4) != 0 || len < 4 + 8 || len - 12 >= sizeof(interface) ||
+            strcmp(entry->d_name + len - 8, ".journal") != 0) {
+            continue;
+        }
+        snprintf(interface, sizeof(interface), "%.*s", (int)(len - 12), entry->d_name + 4);
+        rc = nic_undo(interface, directory, err);
+    }
+    closedir(dir);
     return rc;
 }

@@ -143,6 +143,7 @@ static void plan_rings(const struct nic_state *state, struct nic_plan *plan)
      * stored setting, which is "unknown" until someone sets it. */
     struct nic_step *step = plan_step(plan, NIC_STEP_RINGS);
     step->data_split = NIC_ON;
+    step->is_reported = state->data_split == NIC_ON && (!state->has_hds_thresh || state->hds_thresh == 0);
     snprintf(step->command, sizeof(step->command), "ethtool -G %s tcp-data-split on%s", state->name,
              state->has_hds_thresh ? " hds-thresh 0" : "");
     snprintf(step->reason, sizeof(step->reason),

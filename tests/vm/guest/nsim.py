@@ -3,7 +3,7 @@
 
 A case that uses it says `vm-need: nsim` and `vm-have: netdevsim`.  Pair() sets everything up as a
 server with a real zero-copy NIC would: header split on, hardware GRO on, ordinary traffic kept on queue 0
-by the RSS table.  close() removes it all, and fails when the module cannot be unloaded afterwards.
+by the RSS table (prepared=False leaves that to the node).  close() removes it all, and fails when the module cannot be unloaded afterwards.
 """
 import os
 import pathlib
@@ -25,7 +25,7 @@ def write(path, value):
 class Pair:
     """Device `nic` in this namespace (10.7.0.1, fd00:7::1), `cli` in the other (10.7.0.2, fd00:7::2)."""
 
-    def __init__(self, queues=2, number=10):
+    def __init__(self, queues=2, number=10, prepared=True):
         self.number = number
         if not os.path.ismount("/sys/kernel/debug"):
             vmtest.run("mount", "-t", "debugfs", "none", "/sys/kernel/debug")
@@ -42,6 +42,8 @@ class Pair:
             vmtest.run("ip", *where, "addr", "add", f"10.7.0.{host}/24", "dev", name)
             vmtest.run("ip", *where, "addr", "add", f"fd00:7::{host}/64", "dev", name, "nodad")
             vmtest.run("ip", *where, "link", "set", name, "up")
+        if not prepared:
+            return
         genl.set_header_split("nic")
         self.ethtool("-K", "rx-gro-hw", "on")
         self.ethtool("-X", "equal", "1")

@@ -1,0 +1,105 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""pusher.py HOST PORT BUCKET CONNECTIONS SIZE SEED: an S3 client that varies what a head looks like on the wire.
+
+Each connection PUTs one object of SIZE bytes (give or take a few hundred, seeded) with a head padded to a random length,
+sometimes waiting for 100 Continue, sometimes gluing head and body together, then reads it back and compares.  Prints
+`pushed BYTES bad COUNT first ERROR` and exits 0 when nothing was bad.
+"""
+import random
+import socket
+import sys
+import threading
+
+BLOCK = 1 << 20
+
+
+class Body:
+    """Deterministic bytes without holding them: a random block, rotated by an odd step in each repetition."""
+
+    def __init__(self, seed, size):
+        self.block = random.Random(seed).randbytes(BLOCK)
+        self.size = size
+
+    def parts(self):
+        sent = turn = 0
+        while sent < self.size:
+            at = turn * 7919 % BLOCK
+            part = (self.block[at:] + self.block[:at])[:self.size - sent]
+            yield part
+            sent += len(part)
+            turn += 1
+
+
+def read_head(stream):
+    """Status and Content-Length of an answer."""
+    status = int(stream.readline().split()[1])
+    length = 0
+    while (line := stream.readline().strip()):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    return status, length
+
+
+def put(connection, stream, path, body, dice):
+    expect = body.size > 0 and dice.random() < 0.5
+    head = (f"PUT {path} HTTP/1.1\r\nHost: penstock\r\nContent-Length: {body.size}\r\n"
+            f"X-Pad: {'p' * dice.randrange(256)}\r\n" + ("Expect: 100-continue\r\n" if expect else "") + "\r\n").encode()
+    parts = body.parts()
+    if expect:
+        connection.sendall(head)
+        status, _ = read_head(stream)
+        if status != 100:
+            return f"PUT {path}: {status} instead of 100"
+    else:
+        connection.sendall(head + next(parts, b""))
+    for part in parts:
+        connection.sendall(part)
+    status, length = read_head(stream)
+    stream.read(length)
+    return None if status == 200 else f"PUT {path}: {status}"
+
+
+def get(connection, stream, path, body):
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: penstock\r\n\r\n".encode())
+    status, length = read_head(stream)
+    if (status, length) != (200, body.size):
+        return f"GET {path}: {status}, {length} bytes instead of {body.size}"
+    for part in body.parts():
+        if stream.read(len(part)) != part:
+            return f"GET {path}: other bytes than were put"
+    return None
+
+
+def main():
+    host, port, bucket, connections, size, seed = sys.argv[1], *map(lambda x: x, sys.argv[2:])
+    port, connections, size, seed = int(port), int(connections), int(size), int(seed)
+    errors, lock, total = [], threading.Lock(), [0]
+
+    def one(number):
+        dice = random.Random(seed * 1000 + number)
+        body = Body(dice.random(), max(0, size + dice.randrange(-300, 300)))
+        path = f"/{bucket}/{seed}/{number}"
+        try:
+            with socket.create_connection((host, port), timeout=120) as connection:
+                stream = connection.makefile("rb")
+                error = put(connection, stream, path, body, dice) or get(connection, stream, path, body)
+        except (OSError, ValueError, IndexError) as problem:
+            error = f"{path}: {problem!r}"
+        with lock:
+            total[0] += body.size
+            if error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(f"pushed {total[0]} bad {len(errors)} first {errors[0] if errors else '-'}")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
