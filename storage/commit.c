@@ -668,7 +668,7 @@ static void run_alone(struct commit *commit, struct work *work, uint64_t now_ns,
 {
     bool freeing = is_freeing(work);
     int rc = transact(commit, work, 1, freeing, realtime_ns);
-    if (rc == -ENOSPC && freeing && index_reserve_spend(commit->index)) {
+    if (rc == -ENOSPC && index_make_room(commit->index, freeing)) {
         rc = transact(commit, work, 1, freeing, realtime_ns);
     }
     if (rc == 0) {

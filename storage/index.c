@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -28,6 +29,9 @@
  * start) the writer waits for the reader, so the log is bounded. */
 #define LOG_FRAMES_DUE 4096U
 #define LOG_FRAMES_FACTOR 4
+#define ROOM_MIN MIB /* free bytes below which the file system counts as full */
+#define ROOM_PAGES                                                                                           \
+    256 /* free pages inside the database from which on puts may borrow the reserve for the log */
 #define RESERVE_PAGES 256 /* pages a freeing transaction may go beyond the size limit */
 
 /* ---- statements and results --------------------------------------------------------------------------------------- */
@@ -404,6 +408,43 @@ static void reserve_restore(struct index *index)
     }
 }
 
+/* A limit of our own answers -ENOSPC too; then there is nothing to gain here. */
+static bool file_system_is_full(const struct index *index)
+{
+    struct statvfs fs;
+    return statvfs(index->dir, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < ROOM_MIN;
+}
+
+/* Pages inside the database that deletes have freed: with enough of them a put needs no room but the log's, which the reserve
+ * lends and a truncation of the log gives back. */
+static bool has_room_inside(struct index *index)
+{
+    sqlite3_stmt *statement = index_statement(&index->view, SQL_FREE_PAGES);
+    bool room = index_step(&index->view, statement) == 1 && sqlite3_column_int64(statement, 0) >= ROOM_PAGES;
+    sqlite3_reset(statement);
+    return room;
+}
+
+bool index_make_room(struct index *index, bool may_use_reserve)
+{
+    CHECK(!index->in_transaction);
+    if (index_failed(index) != 0 || !file_system_is_full(index) || !index_reserve_spend(index)) {
+        return false; /* spent already: index_checkpoint_if_due tries to make it whole */
+    }
+    int rc = sqlite3_wal_checkpoint_v2(index->view.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    int code = index_map(index->view.db, rc);
+    if (code != 0 && code != -EBUSY && code != -ENOSPC) {
+        index_fail(index, code, "checkpoint of a full file system");
+        return false;
+    }
+    index->log_frames = 0;
+    if (may_use_reserve || has_room_inside(index)) {
+        return true; /* it stays spent for this transaction; index_checkpoint_if_due makes it whole again */
+    }
+    reserve_restore(index);
+    return !index->reserve_spent;
+}
+
 /* ---- open, close ------------------------------------------------------------------------------------------------------ */
 
 static void copy_options(struct index *index, const struct index_options *options)
@@ -564,7 +605,7 @@ int index_begin(struct index *index, bool may_use_reserve)
     if (rc != 0) {
         return rc;
     }
-    if (index->reserve_spent && !may_use_reserve) {
+    if (index->reserve_spent && !may_use_reserve && !has_room_inside(index)) {
         return -ENOSPC;
     }
     rc = set_page_limit(index, may_use_reserve);
@@ -631,7 +672,8 @@ int index_checkpoint_if_due(struct index *index)
     if (index_failed(index) != 0) {
         return index_failed(index);
     }
-    if (index->reserve_spent) {
+    bool log_is_short = (uint64_t)index->log_frames * index->page_size < index->options.reserve / 2;
+    if (index->reserve_spent && !(log_is_short && has_room_inside(index))) {
         /* Give the log's blocks back first: the reserve may fit there. A full disk is no failure here. */
         sqlite3_wal_checkpoint_v2(index->view.db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
         reserve_restore(index);

@@ -60,6 +60,10 @@ int index_begin(struct index *index, bool may_use_reserve);
 /* Durable when it returns 0. On failure everything since begin is undone (or, after an index failure, unknown). */
 int index_commit(struct index *index);
 void index_rollback(struct index *index);
+/* A transaction met -ENOSPC: gives the log's blocks back to the file system, with the reserve's help, and makes the reserve whole
+ * again. True: try once more: there is room, or the transaction may use the reserve, which is then spent. False: the file system is
+ * not what is full, or it stays full. */
+bool index_make_room(struct index *index, bool may_use_reserve);
 /* A freeing transaction met -ENOSPC: gives up the reserve so that it can be tried again; false: nothing left to give. Other
  * transactions get -ENOSPC from index_begin until the reserve is whole again (index_checkpoint_if_due tries). */
 bool index_reserve_spend(struct index *index);

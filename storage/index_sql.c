@@ -92,6 +92,7 @@ const char *const index_sql_texts[SQL_COUNT] = {
 
     [SQL_COUNTERS_GET] = "SELECT objects, object_bytes, uploads, upload_bytes FROM counters",
     [SQL_COUNTERS_SET] = "UPDATE counters SET objects=?1, object_bytes=?2, uploads=?3, upload_bytes=?4",
+    [SQL_FREE_PAGES] = "PRAGMA freelist_count",
     [SQL_IDENTITY_GET] = "SELECT format, store_id FROM identity",
 
     [SQL_LIST_BUCKETS] = "SELECT name, created_ns FROM buckets WHERE name>=?1 ORDER BY name",

@@ -246,7 +246,7 @@ Test(index_list, nothing_asked_for_is_answered_with_nothing)
 Test(index_list, buckets_come_in_order_and_in_pages)
 {
     struct index_rig rig;
-    char name[16];
+    char name[32];
     rig_open(&rig, 0);
     for (uint32_t i = 0; i < 25; i++) {
         snprintf(name, sizeof(name), "bucket-%02u", 24 - i);
