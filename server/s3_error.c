@@ -102,10 +102,16 @@ _Static_assert((S3_ERROR_EXTRA_MAX + 2) * (S3_ERROR_TEXT_MAX * XML_OUT_GROWTH_MA
                    S3_ERROR_BODY_MAX,
                "an error body always fits");
 
+// The smallest form: a message of 100 bytes and two ids of 64.
+#define BODY_MINIMAL_MAX 2048u
+_Static_assert(100 * XML_OUT_GROWTH_MAX + 2 * (64 * XML_OUT_GROWTH_MAX) + 512 <= BODY_MINIMAL_MAX,
+               "2 KiB always hold an error body");
+
 size_t s3_error_write(const struct s3_error_body *body, char *buffer, size_t size)
 {
     struct xml_out out;
 
+    CHECK(size >= BODY_MINIMAL_MAX);
     for (enum detail detail = DETAIL_ALL; detail <= DETAIL_MINIMAL; detail++) {
         xml_out_begin(&out, buffer, size);
         write_body(body, detail, &out);
