@@ -196,7 +196,8 @@ static enum http_method method_of(uint8_t method)
 }
 
 // Body framing, RFC 9112 section 6.3. Where the RFC allows repair (equal duplicate lengths, Content-Length beside
-// Transfer-Encoding) the request is refused: repairing is what makes two servers disagree.
+// Transfer-Encoding) the request is refused: repairing is what makes two servers disagree. The llhttp of today refuses most
+// of this on its own; that it goes on doing so is not taken for granted.
 static enum http_head_error judge_framing(struct http_head *head, const char *buffer)
 {
     struct text length = http_head_find(head, buffer, "content-length");

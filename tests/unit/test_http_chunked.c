@@ -92,6 +92,11 @@ static const struct chunked_case cases[] = {
     {"0\r\n: x\r\n\r\n", "", HTTP_CHUNKED_BAD, 7},
     {"0\r\nname x\r\n\r\n", "", HTTP_CHUNKED_BAD, 6},
     {"0\r\na: b\n\r\n", "", HTTP_CHUNKED_BAD, 3},
+    // A CR must be followed by its LF, wherever it stands.
+    {"5\rXhello\r\n0\r\n\r\n", "", HTTP_CHUNKED_BAD, 13},
+    {"5;a\rXhello\r\n0\r\n\r\n", "", HTTP_CHUNKED_BAD, 13},
+    {"5\r\nhello\rX0\r\n\r\n", "hello", HTTP_CHUNKED_BAD, 6},
+    {"0\r\na: b\rX\r\n\r\n", "", HTTP_CHUNKED_BAD, 5},
     {"0\r\n\rX", "", HTTP_CHUNKED_BAD, 1},
     // One byte, then a chunk that would take the sum past 64 bits.
     {"1\r\na\r\nffffffffffffffff\r\nb", "a", HTTP_CHUNKED_BAD, 2},
