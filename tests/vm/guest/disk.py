@@ -11,7 +11,7 @@ import struct
 
 import vmtest
 
-BLKRRPART, BLKGETSIZE64 = 0x125F, 0x80081272
+BLKRRPART, BLKSSZGET, BLKGETSIZE64 = 0x125F, 0x1268, 0x80081272
 LOOP_CTL_GET_FREE, LOOP_CONFIGURE, LOOP_CLR_FD = 0x4C82, 0x4C0A, 0x4C01
 LO_FLAGS_DIRECT_IO = 16
 MIB = 1 << 20
@@ -29,12 +29,18 @@ def size_of(device):
         return struct.unpack("Q", fcntl.ioctl(file, BLKGETSIZE64, bytes(8)))[0]
 
 
+def lba_size_of(device):
+    with open(device, "rb") as file:
+        return struct.unpack("I", fcntl.ioctl(file, BLKSSZGET, bytes(4)))[0]
+
+
 def partition(device, index_mib=24):
     """Writes a partition table with our layout; returns the three partitions' paths."""
+    lba = lba_size_of(device)
     table = bytearray(512)
     for number, (offset, length) in enumerate(layout(size_of(device), index_mib)):
         struct.pack_into("<B3sB3sII", table, 446 + 16 * number, 0, b"\xfe\xff\xff", 0x83, b"\xfe\xff\xff",
-                         offset // 512, length // 512)
+                         offset // lba, length // lba)
     table[510:] = b"\x55\xaa"
     with open(device, "r+b") as file:
         file.write(table)

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-from harness import boot, cases, debian, image
+from harness import boot, cases, debian, image, schedule
 
 
 class TempCase(unittest.TestCase):
@@ -53,6 +53,37 @@ class Headers(TempCase):
         known = [self.case("10-a.sh"), self.case("11-b.sh", "vm-lane: bench")]
         self.assertEqual([c.name for c in cases.select(known, [], "vm")], ["10-a"])
         self.assertEqual([c.name for c in cases.select(known, [], "bench")], ["11-b"])
+
+
+class Order(unittest.TestCase):
+    def run_groups(self, *groups, jobs=2):
+        """groups: names, each with what it comes after; returns the order of starts and ends."""
+        events = []
+
+        def work(group):
+            events.append("+" + group[0].name)
+            events.append("-" + group[0].name)
+
+        known = []
+        for group in groups:
+            members = [mock.Mock(words=lambda _, after=after: after) for _, after in group]
+            for member, (name, _) in zip(members, group):
+                member.name = name
+            known.append(members)
+        schedule.run(known, jobs, work)
+        return events
+
+    def test_a_boot_waits_for_those_it_comes_after_and_lets_others_pass(self):
+        events = self.run_groups([("a", [])], [("b", ["a"])], [("c", [])], [("d", ["c"])])
+        self.assertLess(events.index("-a"), events.index("+b"))
+        self.assertLess(events.index("-c"), events.index("+d"))
+
+    def test_cases_of_one_boot_do_not_wait_for_each_other(self):
+        self.assertEqual(self.run_groups([("a", []), ("b", ["a"])]), ["+a", "-a"])
+
+    def test_a_circle_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "wait for each other"):
+            self.run_groups([("a", ["b"])], [("b", ["a"])])
 
 
 class Releases(unittest.TestCase):
