@@ -61,6 +61,8 @@ static const struct command_row command_rows[] = {
     {"put", cli_put, 2, 2, "FILE BUCKET/KEY", "store a file, or stdin for \"-\"; returns when it is durable"},
     {"rm", cli_rm, 1, 1, "BUCKET/KEY", "delete an object"},
     {"scrub", cli_scrub, 0, 1, "[BUCKET[/PREFIX]]", "read and verify every object, or those with a prefix"},
+    {"nic", cli_nic, 1, 1, "plan|apply|undo",
+     "show, make or undo what listeners need of their network cards"},
     {"version", cli_version, 0, 0, "", "print the version"},
     {"reference", cli_reference, 1, 1, "conf|metrics|words", "print generated documentation"},
 };

@@ -46,7 +46,7 @@ int cli_main(int argc, char **argv);
 /* Parses argv; on failure or --help it has printed and returns false with the exit code in *exit_code. */
 bool cli_parse(int argc, char **argv, struct cli *out, cli_command_fn *command, int *exit_code);
 
-/* Commands (cli_node.c, cli_object.c, probe.c). */
+/* Commands (cli_node.c, cli_object.c, cli_nic.c, probe.c). */
 int cli_serve(const struct cli *cli);
 int cli_check(const struct cli *cli);
 int cli_probe(const struct cli *cli);
@@ -57,6 +57,7 @@ int cli_get(const struct cli *cli);
 int cli_put(const struct cli *cli);
 int cli_rm(const struct cli *cli);
 int cli_scrub(const struct cli *cli);
+int cli_nic(const struct cli *cli);
 int cli_version(const struct cli *cli);
 int cli_reference(const struct cli *cli);
 

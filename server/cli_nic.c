@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli_nic: `penstock nic plan|apply|undo`: the network cards of the configured listeners, looked at, prepared, put back. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nic/nic.h"
+#include "server/cli.h"
+#include "server/lock.h"
+#include "server/receive.h"
+
+static const char *switch_text(enum nic_switch value)
+{
+    return value == NIC_ON ? "on" : value == NIC_OFF ? "off" : "unknown";
+}
+
+static void state_print(const char *listener, const struct nic_state *state)
+{
+    printf("listener %s: %s, driver %s, %u receive queues, %s%s\n", listener, state->name, state->driver,
+           state->rx_queues, state->up ? "up" : "down", state->carrier ? "" : ", no carrier");
+    printf("  tcp-data-split %s, hds-thresh %u, rx-gro-hw %s, ntuple %s, %u steering rules, RSS tables %u\n",
+           switch_text(state->data_split), state->hds_thresh, switch_text(state->gro_hw.state),
+           switch_text(state->ntuple.state), state->rule_count, state->context_count);
+}
+
+static void plan_print(const struct nic_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->refusal_count; i++) {
+        printf("  cannot: %s\n", plan->refusals[i]);
+    }
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        printf("  %s\n      %s%s\n", plan->steps[i].command, plan->steps[i].reason,
+               plan->steps[i].is_reported ? " (reported as set)" : "");
+    }
+    if (plan->refusal_count == 0 && plan->step_count == 0) {
+        printf("  nothing to change\n");
+    }
+}
+
+struct nic_job {
+    const struct conf *conf;
+    bool is_apply;
+    uint32_t seen; /* listeners that have a NIC */
+};
+
+static int nic_listener(struct nic_job *job, uint32_t index)
+{
+    const struct conf_listener *listener = &job->conf->listeners[index];
+    struct nic_state *state = calloc(1, sizeof(*state));
+    struct nic_plan *plan = calloc(1, sizeof(*plan));
+    struct err err = {""};
+    if (state == NULL || plan == NULL) {
+        free(state);
+        free(plan);
+        return cli_fail(CLI_FAILED, "out of memory");
+    }
+    int code = CLI_OK;
+    int rc = receive_nic_plan(job->conf, index, state, plan, &err);
+    if (rc < 0) {
+        printf("listener %s: %s\n", listener->name, err.text);
+    } else {
+        job->seen++;
+        state_print(listener->name, state);
+        plan_print(plan);
+        if (job->is_apply && nic_apply(state, plan, job->conf->node.data_dir, &err) < 0) {
+            code = cli_fail(CLI_FAILED, "listener %s: %s", listener->name, err.text);
+        }
+    }
+    nic_state_free(state);
+    free(state);
+    free(plan);
+    return code;
+}
+
+static int nic_listeners(const struct conf *conf, bool is_apply)
+{
+    struct nic_job job = {.conf = conf, .is_apply = is_apply};
+    int code = CLI_OK;
+    for (uint32_t i = 0; i < conf->listener_count && code == CLI_OK; i++) {
+        if (conf->listeners[i].receive == CONF_RECEIVE_SOCKET) {
+            printf("listener %s: receive: socket needs nothing of a NIC\n", conf->listeners[i].name);
+            continue;
+        }
+        code = nic_listener(&job, i);
+    }
+    if (code == CLI_OK && job.seen == 0) {
+        printf("no listener here uses a NIC\n");
+    }
+    return code;
+}
+
+static int nic_undo_command(const struct conf *conf)
+{
+    struct err err = {""};
+    return nic_undo_all(conf->node.data_dir, &err) < 0 ? cli_fail(CLI_FAILED, "%s", err.text) : CLI_OK;
+}
+
+static int nic_change(const struct conf *conf, bool is_apply)
+{
+    struct lock lock = {.fd = -1};
+    struct err err = {""};
+    pid_t holder = 0;
+    int rc = lock_take(&lock, conf->node.data_dir, &holder, &err);
+    if (rc != 0) {
+        return cli_fail(rc == -EBUSY ? CLI_IN_USE : CLI_FAILED, "%s", err.text);
+    }
+    int code = nic_undo_command(conf); /* An older journal comes first: its found values are the true ones. */
+    if (code == CLI_OK && is_apply) {
+        code = nic_listeners(conf, true);
+    }
+    lock_release(&lock);
+    return code;
+}
+
+int cli_nic(const struct cli *cli)
+{
+    const char *action = cli->operands[0];
+    bool is_plan = strcmp(action, "plan") == 0;
+    bool is_apply = strcmp(action, "apply") == 0;
+    if (!is_plan && !is_apply && strcmp(action, "undo") != 0) {
+        return cli_fail(CLI_USAGE, "nic: '%s' is not an action; plan, apply and undo are", action);
+    }
+    struct conf *conf = cli_load(cli);
+    if (conf == NULL) {
+        return CLI_CONFIG;
+    }
+    int code = is_plan ? nic_listeners(conf, false) : nic_change(conf, is_apply);
+    conf_free(conf);
+    return code;
+}

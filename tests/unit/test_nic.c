@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Units of netcore/nic. Goal: plans are right for NICs as real drivers describe themselves, and answers are parsed from
+ * real message layouts. Method: states written by hand in the shapes of bnxt, mlx5, gve, fbnic, ixgbe and virtio_net; netlink
+ * messages built with libnl and handed to the parsers. No system call is made.
+ */
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <linux/ethtool_netlink.h>
+#include <linux/netdev.h>
+#include <netlink/msg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nic/nic_int.h"
+
+static struct nic_state state;
+static struct nic_plan plan;
+static uint32_t table[64];
+
+/* A NIC with 8 queues, everything off, ordinary RSS over all queues; a test changes what differs. */
+static void state_template(const char *driver)
+{
+    memset(&state, 0, sizeof(state));
+    memcpy(state.name, "eth0", 5);
+    snprintf(state.driver, sizeof(state.driver), "%s", driver);
+    state.up = true;
+    state.carrier = true;
+    state.rx_queues = 8;
+    state.channels_combined = 8;
+    state.channels_combined_max = 16;
+    state.data_split = NIC_OFF;
+    state.has_hds_thresh = true;
+    state.hds_thresh = 1024;
+    state.gro_hw = (struct nic_feature){NIC_OFF, true};
+    state.ntuple = (struct nic_feature){NIC_ON, true};
+    state.context_count = 1;
+    state.contexts[0].size = 64;
+    state.contexts[0].table = table;
+    for (uint32_t i = 0; i < 64; i++) {
+        table[i] = i % 8;
+        state.contexts[0].uses[i % 8] = true;
+    }
+}
+
+static struct nic_wish wish_template(void)
+{
+    return (struct nic_wish){
+        .queue_first = 7, .queue_count = 1, .port = 9000, .want_ipv4 = true, .buffer_size = 0};
+}
+
+static const struct nic_step *find_step(enum nic_step_kind kind)
+{
+    for (uint32_t i = 0; i < plan.step_count; i++) {
+        if (plan.steps[i].kind == kind) {
+            return &plan.steps[i];
+        }
+    }
+    return NULL;
+}
+
+static bool refused_with(const char *text)
+{
+    for (uint32_t i = 0; i < plan.refusal_count; i++) {
+        if (strstr(plan.refusals[i], text) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+Test(nic_plan, a_bnxt_gets_gro_split_rss_and_a_rule_in_that_order)
+{
+    struct nic_wish wish = wish_template();
+    state_template("bnxt_en");
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_assert(plan.refusal_count == 0, "%s", plan.refusals[0]);
+    static const char *const commands[] = {
+        "ethtool -K eth0 rx-gro-hw on",
+        "ethtool -G eth0 tcp-data-split on hds-thresh 0",
+        "ethtool -X eth0 equal 7",
+        "ethtool -N eth0 flow-type tcp4 dst-port 9000 action 7",
+    };
+    cr_assert(plan.step_count == 4, "%u", plan.step_count);
+    for (uint32_t i = 0; i < 4; i++) {
+        cr_expect(strcmp(plan.steps[i].command, commands[i]) == 0, "%s", plan.steps[i].command);
+    }
+}
+
+Test(nic_plan, a_split_that_is_only_reported_is_set_all_the_same)
+{
+    struct nic_wish wish = wish_template();
+    state_template("fbnic");
+    state.data_split = NIC_ON; /* the driver's state, while the stored setting is unknown */
+    state.hds_thresh = 0;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_assert(find_step(NIC_STEP_RINGS) != NULL);
+    cr_expect(find_step(NIC_STEP_RINGS)->is_reported);
+    state.hds_thresh = 1500;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(!find_step(NIC_STEP_RINGS)->is_reported, "a threshold lets small packets through unsplit");
+}
+
+Test(nic_plan, a_prepared_nic_needs_only_what_cannot_be_verified)
+{
+    struct nic_wish wish = wish_template();
+    state_template("mlx5_core");
+    state.gro_hw.state = NIC_ON;
+    state.data_split = NIC_ON;
+    state.has_hds_thresh = false;
+    memset(state.contexts[0].uses, 0, sizeof(state.contexts[0].uses));
+    state.contexts[0].uses[0] = true;
+    nic_flow_rule(false, 9000, 0, 7, &state.rules[0].spec);
+    state.rules[0].spec.location = 1023;
+    state.rule_count = 1;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_assert(plan.refusal_count == 0, "%s", plan.refusals[0]);
+    cr_expect(plan.step_count == 1 && plan.steps[0].kind == NIC_STEP_RINGS && plan.steps[0].is_reported);
+    cr_expect(strcmp(plan.steps[0].command, "ethtool -G eth0 tcp-data-split on") == 0, "%s",
+              plan.steps[0].command);
+}
+
+Test(nic_plan, buffers_above_the_drivers_largest_are_refused_with_the_largest)
+{
+    static const struct {
+        const char *driver;
+        uint32_t size;
+        const char *text; /* NULL: accepted */
+    } rows[] = {
+        {"bnxt_en", 32768, NULL},
+        {"bnxt_en", 65536, "rx_buffer_size 64KiB: driver bnxt_en takes at most 32KiB"},
+        {"mlx5_core", 131072, NULL},
+        {"mlx5_core", 262144, "at most 128KiB"},
+        {"gve", 8192, "only its default (rx_buffer_size: 0)"},
+        {"fbnic", 4096, "only its default"},
+        {"netdevsim", 1048576, NULL},
+        {"futurenic", 1048576, NULL},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct nic_wish wish = wish_template();
+        wish.buffer_size = rows[i].size;
+        state_template(rows[i].driver);
+        nic_plan_zcrx(&state, &wish, &plan);
+        cr_expect((plan.refusal_count > 0) == (rows[i].text != NULL), "row %zu", i);
+        cr_expect(rows[i].text == NULL || refused_with(rows[i].text), "row %zu: %s", i, plan.refusals[0]);
+    }
+}
+
+Test(nic_plan, drivers_without_zero_copy_are_named)
+{
+    static const char *const drivers[] = {"ixgbe",      "i40e", "ice",  "igb",
+                                          "virtio_net", "ena",  "veth", "vmxnet3"};
+    for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++) {
+        struct nic_wish wish = wish_template();
+        state_template(drivers[i]);
+        nic_plan_zcrx(&state, &wish, &plan);
+        cr_expect(refused_with("has no zero-copy receive"), "%s", drivers[i]);
+    }
+}
+
+Test(nic_plan, a_queue_that_others_use_is_refused_by_owner)
+{
+    struct nic_wish wish = wish_template();
+    state_template("bnxt_en");
+    state.queues[7].xsk = true;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("queue 7 belongs to an AF_XDP socket"), "%s", plan.refusals[0]);
+    state_template("bnxt_en");
+    state.queues[7].zcrx = true;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("queue 7 belongs to another zero-copy receiver"), "%s", plan.refusals[0]);
+    state_template("bnxt_en");
+    state.context_count = 2;
+    state.contexts[1] = (struct nic_context){.id = 1, .size = 64, .table = table};
+    state.contexts[1].uses[7] = true;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("RSS context 1 spreads other flows over our queues"), "%s", plan.refusals[0]);
+    state_template("bnxt_en");
+    nic_flow_rule(false, 22, 0, 7, &state.rules[0].spec);
+    state.rule_count = 1;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("steers other packets to queue 7"), "%s", plan.refusals[0]);
+}
+
+Test(nic_plan, conditions_no_setting_can_change_are_refused)
+{
+    struct nic_wish wish = wish_template();
+    state_template("bnxt_en");
+    state.xdp_attached = true;
+    state.up = false;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("an XDP program is attached"));
+    cr_expect(refused_with("the interface is down"));
+    state_template("gve");
+    state.data_split = NIC_UNKNOWN;
+    state.has_hds_thresh = false;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("has no header split"));
+    state_template("bnxt_en");
+    state.context_count = 0;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("does not show its RSS table"));
+    state_template("bnxt_en");
+    wish.queue_first = 0;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("queue 0 must stay with the system"));
+}
+
+Test(nic_plan, missing_queues_are_added_and_kept_out_of_the_table)
+{
+    struct nic_wish wish = wish_template();
+    state_template("mlx5_core");
+    wish.queue_first = 8;
+    wish.queue_count = 2;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_assert(plan.refusal_count == 0, "%s", plan.refusals[0]);
+    cr_expect(strcmp(find_step(NIC_STEP_CHANNELS)->command, "ethtool -L eth0 combined 10") == 0);
+    cr_expect(strcmp(find_step(NIC_STEP_RSS)->command, "ethtool -X eth0 equal 8") == 0);
+    wish.queue_first = 16;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("the NIC has at most 16"), "%s", plan.refusals[0]);
+}
+
+Test(nic_plan, rules_name_address_and_family)
+{
+    struct nic_wish wish = wish_template();
+    state_template("bnxt_en");
+    wish.address4 = inet_addr("10.1.2.3");
+    wish.want_ipv6 = true;
+    nic_plan_zcrx(&state, &wish, &plan);
+    const struct nic_step *last = &plan.steps[plan.step_count - 1];
+    cr_expect(strcmp(last[-1].command,
+                     "ethtool -N eth0 flow-type tcp4 dst-ip 10.1.2.3 dst-port 9000 action 7") == 0);
+    cr_expect(strcmp(last->command, "ethtool -N eth0 flow-type tcp6 dst-port 9000 action 7") == 0);
+    cr_expect(last->rule.flow_type == TCP_V6_FLOW && last->rule.h_u.tcp_ip6_spec.pdst == htons(9000));
+}
+
+/* ---- parsing --------------------------------------------------------------------------------------------------- */
+
+static void parse(struct nl_msg *message, void (*fn)(void *, const struct nlattr *, int))
+{
+    fn(&state, nlmsg_attrdata(nlmsg_hdr(message), 0), nlmsg_attrlen(nlmsg_hdr(message), 0));
+    nlmsg_free(message);
+}
+
+static struct nl_msg *message_new(void)
+{
+    return nlmsg_inherit(&(struct nlmsghdr){.nlmsg_len = NLMSG_HDRLEN});
+}
+
+Test(nic_parse, rings_with_and_without_a_threshold)
+{
+    memset(&state, 0, sizeof(state));
+    struct nl_msg *message = message_new();
+    nla_put_u32(message, ETHTOOL_A_RINGS_RX, 511);
+    nla_put_u32(message, ETHTOOL_A_RINGS_RX_MAX, 2047);
+    nla_put_u8(message, ETHTOOL_A_RINGS_TCP_DATA_SPLIT, 2);
+    nla_put_u32(message, ETHTOOL_A_RINGS_HDS_THRESH, 256);
+    nla_put_u32(message, ETHTOOL_A_RINGS_HDS_THRESH_MAX, 1023);
+    parse(message, nic_parse_rings);
+    cr_expect(state.ring_rx == 511 && state.ring_rx_max == 2047);
+    cr_expect(state.data_split == NIC_ON && state.has_hds_thresh && state.hds_thresh == 256);
+    memset(&state, 0, sizeof(state));
+    message = message_new();
+    nla_put_u32(message, ETHTOOL_A_RINGS_RX, 256);
+    parse(message, nic_parse_rings); /* virtio_net: nothing of the kind */
+    cr_expect(state.data_split == NIC_UNKNOWN && !state.has_hds_thresh);
+}
+
+static void put_bit(struct nl_msg *message, const char *name)
+{
+    struct nlattr *bit = nla_nest_start(message, ETHTOOL_A_BITSET_BITS_BIT | NLA_F_NESTED);
+    nla_put_string(message, ETHTOOL_A_BITSET_BIT_NAME, name);
+    nla_nest_end(message, bit);
+}
+
+static void put_bitset(struct nl_msg *message, int attribute, const char *first, const char *second)
+{
+    struct nlattr *set = nla_nest_start(message, attribute | NLA_F_NESTED);
+    struct nlattr *bits = nla_nest_start(message, ETHTOOL_A_BITSET_BITS | NLA_F_NESTED);
+    put_bit(message, first);
+    put_bit(message, second);
+    nla_nest_end(message, bits);
+    nla_nest_end(message, set);
+}
+
+Test(nic_parse, features_that_are_on_changeable_or_absent)
+{
+    memset(&state, 0, sizeof(state));
+    struct nl_msg *message = message_new();
+    put_bitset(message, ETHTOOL_A_FEATURES_HW, "rx-gro-hw", "rx-lro");
+    put_bitset(message, ETHTOOL_A_FEATURES_ACTIVE, "rx-gro-hw", "tx-checksum-ipv4");
+    parse(message, nic_parse_features);
+    cr_expect(state.gro_hw.state == NIC_ON && state.gro_hw.changeable);
+    cr_expect(state.lro.state == NIC_OFF && state.lro.changeable);
+    cr_expect(state.ntuple.state == NIC_UNKNOWN && !state.ntuple.changeable);
+}
+
+Test(nic_parse, queues_and_their_owners)
+{
+    memset(&state, 0, sizeof(state));
+    struct nl_msg *message = message_new();
+    nla_put_u32(message, NETDEV_A_QUEUE_ID, 3);
+    nla_put_u32(message, NETDEV_A_QUEUE_TYPE, NETDEV_QUEUE_TYPE_RX);
+    nla_put_u32(message, NETDEV_A_QUEUE_NAPI_ID, 8195);
+    struct nlattr *ring = nla_nest_start(message, NETDEV_A_QUEUE_IO_URING | NLA_F_NESTED);
+    nla_put_u32(message, NETDEV_A_IO_URING_PROVIDER_INFO_RX_BUF_LEN, 32768);
+    nla_nest_end(message, ring);
+    parse(message, nic_parse_queue);
+    cr_expect(state.queues[3].zcrx && state.queues[3].zcrx_buf_len == 32768 &&
+              state.queues[3].napi_id == 8195);
+    message = message_new();
+    nla_put_u32(message, NETDEV_A_QUEUE_ID, 4);
+    nla_put_u32(message, NETDEV_A_QUEUE_TYPE, NETDEV_QUEUE_TYPE_TX);
+    parse(message, nic_parse_queue);
+    cr_expect(state.queue_count == 1, "a transmit queue is none of ours");
+    message = message_new();
+    nla_put_u32(message, NETDEV_A_QUEUE_ID, 1U << 30);
+    nla_put_u32(message, NETDEV_A_QUEUE_TYPE, NETDEV_QUEUE_TYPE_RX);
+    parse(message, nic_parse_queue); /* out of range: ignored, not written */
+    cr_expect(state.queue_count == 1);
+}
+
+Test(nic_parse, rss_tables_of_this_interface_only)
+{
+    static const uint32_t entries[4] = {0, 1, 5, 0};
+    memset(&state, 0, sizeof(state));
+    state.index = 9;
+    for (uint32_t index = 8; index <= 9; index++) {
+        struct nl_msg *message = message_new();
+        struct nlattr *header = nla_nest_start(message, ETHTOOL_A_RSS_HEADER | NLA_F_NESTED);
+        nla_put_u32(message, ETHTOOL_A_HEADER_DEV_INDEX, index);
+        nla_nest_end(message, header);
+        nla_put(message, ETHTOOL_A_RSS_INDIR, sizeof(entries), entries);
+        parse(message, nic_parse_rss);
+    }
+    cr_assert(state.context_count == 1);
+    cr_expect(state.contexts[0].size == 4 && state.contexts[0].uses[5] && !state.contexts[0].uses[2]);
+    nic_state_free(&state);
+}
