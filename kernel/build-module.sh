@@ -29,6 +29,15 @@ host_tools() {
 	echo "$dir"
 }
 
+# Names of configuration items that this compiler does not live up to.
+compiler_lacks() {
+	echo | "$KERNEL_CC" -fmin-function-alignment=16 -xc -c -o /dev/null - 2>/dev/null ||
+		echo CC_HAS_MIN_FUNCTION_ALIGNMENT
+	echo 'struct s { int n; char data[] __attribute__((__counted_by__(n))); };' |
+		"$KERNEL_CC" -Werror -xc -c -o /dev/null - 2>/dev/null ||
+		echo CC_HAS_COUNTED_BY CC_HAS_COUNTED_BY_PTR
+}
+
 # A private copy of the header package which works where it lies and with this compiler.
 header_tree() {
 	local root=$1 tools=$2 dir=$KERNEL_CACHE/headers-$BASE_VERSION-$(
@@ -39,11 +48,11 @@ header_tree() {
 		h=$tmp/usr/src/linux-headers-$BASE_ABI
 		# The package's makefiles name the place where a package manager would put them.
 		sed -i "s#/usr/src#$dir/usr/src#" "$h/Makefile"
-		# Debian's compiler has -fmin-function-alignment, gcc 12 has not.
-		if ! echo | "$KERNEL_CC" -fmin-function-alignment=16 -xc -c -o /dev/null - 2>/dev/null; then
-			sed -i '/CC_HAS_MIN_FUNCTION_ALIGNMENT/d' \
+		# The configuration records what Debian's newer compiler can do.
+		for lacks in $(compiler_lacks); do
+			sed -i "/CONFIG_$lacks\b/d" \
 				"$h/include/config/auto.conf" "$h/include/generated/autoconf.h"
-		fi
+		done
 		# Without a vmlinux beside the headers kbuild makes no BTF, which would need pahole.
 		rm -f "$h/vmlinux"
 		local k=$tmp/usr/lib/linux-kbuild-$BASE_COMMON

@@ -138,13 +138,14 @@ source_tree() {
 	echo "$dir"
 }
 
-# Patch files in order, one path a line. With a group (1, 2, ...) only that hundred.
+# Patch files in order, one path a line. With a group (1, 2, ...) only that hundred. Each kernel series
+# has a list of its own, patches/series-VERSION; most patches are in several.
 series_patches() {
-	local file=$KERNEL_DIR/patches/$KERNEL_SERIES/series name
-	[ -f "$file" ] || die "no patch series for Linux $KERNEL_SERIES (kernel/patches/$KERNEL_SERIES/series)"
+	local file=$KERNEL_DIR/patches/series-$KERNEL_SERIES name
+	[ -f "$file" ] || die "no patch series for Linux $KERNEL_SERIES (kernel/patches/series-$KERNEL_SERIES)"
 	while read -r name; do
 		case $name in '' | '#'*) continue ;; esac
-		case $name in ${1:-}*) echo "$KERNEL_DIR/patches/$KERNEL_SERIES/$name" ;; esac
+		case $name in ${1:-}*) echo "$KERNEL_DIR/patches/$name" ;; esac
 	done <"$file"
 }
 
