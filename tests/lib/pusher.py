@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node under random load with an oracle, for the tests that pull the plug (tests/root/run-ext4-shutdown, tests/e2e/run-kill9).
+"""A node under random load with an oracle, for the tests that pull the plug (tests/root/run-ext4-shutdown.py, tests/e2e/run-kill9.py).
 
 Node      starts, kills and asks one `penstock serve` in a folder.
 Pusher    threads that put, overwrite, delete and upload in parts; each key has one writer, so the order of its changes is known.

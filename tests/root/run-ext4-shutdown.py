@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power cuts of a running node: EXT4_IOC_SHUTDOWN on a loop file system that holds both index and store.
 
-    run-ext4-shutdown [CUTS]     (200; SEED=n starts the random numbers elsewhere)
+    run-ext4-shutdown.py [CUTS]     (200; SEED=n starts the random numbers elsewhere)
 
 The ioctl stops the file system at once and throws away what its journal has not got: after it every write and sync fails, and
 after unmounting and mounting only what was synced is there. Under load from six writers, at a random number of answers, the plug
