@@ -411,3 +411,47 @@ Test(index, no_statement_sorts_or_scans_more_than_it_returns)
     }
     rig_close(&rig);
 }
+
+/* An object of 5 TiB: 5,120 extents of 1 GiB, recorded four at a time while it would be uploaded, then copied. By arithmetic: nothing
+ * is written but rows. */
+Test(index, object_of_five_tebibytes_is_recorded_copied_and_freed)
+{
+    enum { COUNT = 5120 };
+    struct index_rig rig;
+    struct store_name key;
+    struct store_attributes attributes = {.etag = "e"};
+    bool existed;
+    rig_open(&rig, 0);
+    rig_bucket(&rig, "b");
+    for (uint32_t i = 0; i < COUNT; i += 4) {
+        struct object_extent extents[4];
+        for (uint32_t k = 0; k < 4; k++) {
+            extents[k] = rig_extent(&rig, STORE_EXTENT_MAX);
+        }
+        rig_begin(&rig);
+        cr_assert_eq(index_pending_add(rig.index, 1, extents, 4), 0);
+        rig_commit(&rig);
+    }
+    rig_key(&key, "k", 1);
+    struct index_put put = {
+        .bucket = "b", .key = &key, .size = COUNT * STORE_EXTENT_MAX, .attributes = &attributes, .owner = 1};
+    rig_begin(&rig);
+    cr_assert_eq(index_object_put(rig.index, &put, &rig.freed), 0);
+    rig_commit(&rig);
+    struct store_object *object = find(&rig, "b", "k");
+    cr_assert_eq(object->size, 5 * TIB);
+    cr_assert_eq(object->piece_count, COUNT);
+    cr_assert_eq(object->pieces[COUNT - 1].at, 5 * TIB - STORE_EXTENT_MAX);
+    rig_key(&key, "copy", 4);
+    rig_begin(&rig);
+    cr_assert_eq(index_object_copy(rig.index, &put, object, 0, object->size, &rig.freed), 0);
+    rig_commit(&rig);
+    object_free(object);
+    rig_verify(&rig);
+    cr_assert_eq(rig_delete(&rig, "b", "k", &existed), 0);
+    cr_assert_eq(rig.freed.count, 0);
+    cr_assert_eq(rig_delete(&rig, "b", "copy", &existed), 0);
+    cr_assert_eq(rig.freed.count, COUNT);
+    rig_verify(&rig);
+    rig_close(&rig);
+}
