@@ -138,7 +138,7 @@ static int start(struct run *run)
     int rc = index_open(&run->options, &run->index, &err);
     rc = rc != 0 ? rc : recover_run(run->index, &ops, NULL, &result, &err);
     if (rc != 0) {
-        cr_log_warn("start: %s", err.text);
+        cr_log_info("start: %s", err.text);
         index_close(run->index);
         run->index = NULL;
         return rc;
@@ -258,7 +258,7 @@ static uint32_t compare_with_model(struct run *run)
     struct err err = {""};
     int rc = index_view_verify(index_own_view(run->index), &err);
     if (rc != 0) {
-        cr_log_warn("index check: %d %s", rc, err.text);
+        cr_log_info("index check: %d %s", rc, err.text);
         return 1000;
     }
     for (uint32_t i = 0; i < KEYS; i++) {
@@ -299,7 +299,7 @@ static uint32_t cut_and_compare(struct run *run, uint64_t seed, bool power)
     }
     int rc = start(run);
     if (rc != 0) {
-        cr_log_warn("cannot start again: %d %s", rc, err_text(rc));
+        cr_log_info("cannot start again: %d %s", rc, err_text(rc));
         return 1000;
     }
     return compare_with_model(run);
