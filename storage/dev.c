@@ -15,6 +15,7 @@
 #include "base/clock.h"
 
 #define DEV_RUN_TIMEOUT_NS (600 * NS_PER_S)
+#define WRITE_ERRORS_MAX 16U
 
 void dev_queue_init(struct dev_queue *queue, struct dev *dev, struct uring *uring, uint32_t depth)
 {
@@ -121,6 +122,16 @@ void dev_io_advance(struct dev_io *io, uint64_t bytes)
     }
 }
 
+/* One failed write fails its upload. A device on which nothing succeeds any more would fail every upload that comes its way. */
+static void dev_writes_watch(struct dev *dev, int result)
+{
+    if (result == 0) {
+        dev->write_errors_in_row = 0;
+    } else if (++dev->write_errors_in_row == WRITE_ERRORS_MAX) {
+        dev_fail(dev, "16 writes in a row failed");
+    }
+}
+
 static void dev_count(struct dev *dev, const struct dev_io *io)
 {
     static const enum store_latency kinds[DEV_OPS] = {STORE_LATENCY_READ, STORE_LATENCY_WRITE,
@@ -128,6 +139,9 @@ static void dev_count(struct dev *dev, const struct dev_io *io)
     dev->stats.ops[io->op]++;
     if (io->op == DEV_WRITE) {
         dev->stats.writes_in_flight--;
+    }
+    if (io->op == DEV_WRITE) {
+        dev_writes_watch(dev, io->result);
     }
     if (io->result != 0) {
         dev->stats.errors[io->op]++;

@@ -13,7 +13,7 @@
  *  2. Finished ios come in any order. `result` is 0 (all bytes) or -errno; a short transfer is continued inside.
  *  3. A write is durable once a flush has succeeded that was submitted, on any queue, after the write had finished.
  *  4. After one failed flush the device is FAILED: every later write and flush answers -ERR_DEVICE_FAILED, never success.
- *     Reads still work.
+ *     Reads still work. The same after 16 failed writes without a successful one between them.
  *  5. Offsets and total lengths are multiples of lba_size and lie inside the device (CHECK: our bug, not the disk's).
  *     Fragments the device may refuse (alignment) come back as -EINVAL.
  */
@@ -104,7 +104,8 @@ struct dev {
     char path[4096];
     struct dev_info info;
     struct dev_stats stats;
-    _Atomic int state;      /* enum store_device_state; moves to FAILED for good, SUSPECT comes and goes */
+    _Atomic int state; /* enum store_device_state; moves to FAILED for good, SUSPECT comes and goes */
+    _Atomic uint32_t write_errors_in_row;
     char state_reason[256]; /* written once, before state becomes FAILED */
 };
 

@@ -375,6 +375,7 @@ void dev_mem_crash(struct dev *base, uint64_t seed)
     dev->die_at_flush = 0;
     dev->base.state = STORE_DEVICE_OK; /* another process sees it now */
     dev->base.state_reason[0] = '\0';
+    dev->base.write_errors_in_row = 0;
 }
 
 uint8_t *dev_mem_bytes(struct dev *dev)

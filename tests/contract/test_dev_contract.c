@@ -416,6 +416,23 @@ Test(dev_fault, a_failed_flush_poisons_for_good)
     bench_close(&bench);
 }
 
+Test(dev_fault, a_device_on_which_no_write_succeeds_is_failed)
+{
+    struct bench bench;
+    bench_open(&bench, KIND_FAULT_MEM, 4);
+    dev_fault_plan_set(
+        bench.dev,
+        &(struct dev_fault_plan){
+            .kind = DEV_FAULT_ERROR, .ops = 1U << DEV_WRITE, .error = -EIO, .nth = 1, .from_then_on = true});
+    for (uint32_t i = 0; i < 16; i++) {
+        cr_assert_eq(bench.dev->state, STORE_DEVICE_OK);
+        cr_assert_eq(write_once(&bench, 1, 0), -EIO);
+    }
+    cr_assert_eq(bench.dev->state, STORE_DEVICE_FAILED);
+    cr_assert_eq(write_once(&bench, 1, 0), ERR_DEVICE_FAILED);
+    bench_close(&bench);
+}
+
 Test(dev_fault, a_hanging_flush_goes_on_when_released)
 {
     struct bench bench;
