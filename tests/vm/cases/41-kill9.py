@@ -21,7 +21,7 @@ def load_until_killed(node, plans, positions, moment):
     goal = sum(positions) + moment
     for client in clients:
         client.start()
-    vmtest.until(20, lambda: sum(c.position for c in clients) >= goal or not any(c.is_alive() for c in clients), 0.002)
+    vmtest.until(120, lambda: sum(c.position for c in clients) >= goal or not any(c.is_alive() for c in clients), 0.002)
     node.kill()
     for client in clients:
         client.join()
@@ -67,7 +67,7 @@ def space_is_returned(node, plans):
     for key in {operation.key for plan in plans for operation in plan}:
         endpoint.request("DELETE", f"/{s3load.BUCKET}/{key}")
     endpoint.close()
-    used = vmtest.until(10, lambda: node.total("penstock_device_used_bytes") == 0) or \
+    used = vmtest.until(60, lambda: node.total("penstock_device_used_bytes") == 0) or \
         node.total("penstock_device_used_bytes")
     vmtest.check("no space is used when all objects are deleted", used is True, f"{used} bytes are")
 

@@ -48,7 +48,7 @@ def partition(device, index_mib=24):
         os.fsync(file.fileno())
         fcntl.ioctl(file, BLKRRPART)
     names = [f"{device}p{number}" for number in (1, 2, 3)]
-    if not vmtest.until(10, lambda: all(os.path.exists(name) for name in names)):
+    if not vmtest.until(60, lambda: all(os.path.exists(name) for name in names)):
         vmtest.failed("set-up", f"{device} shows no partitions")
         raise SystemExit(1)
     return names

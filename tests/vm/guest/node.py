@@ -50,7 +50,7 @@ class Node:
     def format(self):
         return vmtest.run("penstock", "format", "--force", "--config", self.config)
 
-    def start(self, seconds=60):
+    def start(self, seconds=240):
         """Starts the node; returns whether it became ready in time (why not is in its log)."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen([self.program, "serve", "--config", self.config],
@@ -66,7 +66,7 @@ class Node:
 
     def admin(self, path):
         """(status, text) of a GET on the admin listener."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=60)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -92,7 +92,7 @@ class Node:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def stop(self, seconds=60):
+    def stop(self, seconds=120):
         """SIGTERM; returns the exit status, or None when it had to be killed."""
         self.process.send_signal(signal.SIGTERM)
         try:
@@ -101,7 +101,7 @@ class Node:
             self.kill()
             return None
 
-    def log_tail(self, lines=15):
+    def log_tail(self, lines=5):
         with open(self.log, errors="replace") as log:
             return " / ".join(line.strip() for line in log.readlines()[-lines:])
 

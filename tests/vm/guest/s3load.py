@@ -53,7 +53,7 @@ def make_plan(seed, client, length, keys=8, size_max=200_000):
 class Endpoint:
     """A connection to the server, opened again when it was closed."""
 
-    def __init__(self, address, port, timeout=30):
+    def __init__(self, address, port, timeout=120):
         self.address, self.port, self.timeout = address, port, timeout
         self.connection = None
 
