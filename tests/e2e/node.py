@@ -185,6 +185,7 @@ class Lane:
     def test(self, function):
         """Runs a test at once."""
         name = function.__name__
+        start = time.monotonic()
         try:
             function()
         except Skip as reason:
@@ -195,7 +196,7 @@ class Lane:
             print(f"FAIL {name}\n{traceback.format_exc()}", flush=True)
         else:
             self.passed += 1
-            print(f"ok   {name}", flush=True)
+            print(f"ok   {name} ({time.monotonic() - start:.1f} s)", flush=True)
         return function
 
     def close(self):
