@@ -242,6 +242,57 @@ Test(http, a_right_payload_sha256_is_stored)
     cr_assert(begins(peer, "HTTP/1.1 200 "), "%s", sim_received(peer, NULL));
 }
 
+/* ---- aws-chunked ----------------------------------------------------------------------------------------------- */
+
+#define AWS_HEAD(key)                                                                                        \
+    "PUT /bkt/" key " HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n"                                 \
+    "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nContent-Encoding: aws-chunked\r\n"          \
+    "x-amz-decoded-content-length: 5\r\nx-amz-trailer: x-amz-checksum-crc32\r\n\r\n"
+
+/* CRC32 of "hello" is 3610a686; the whole aws-chunked stream travels in HTTP chunks, as botocore sends it over TLS. */
+static const char aws_good[] = AWS_HEAD("aws") "6\r\n5\r\nhel\r\n"
+                                               "7\r\nlo\r\n0\r\n\r\n"
+                                               "21\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n\r\n0\r\n\r\n";
+
+Test(http, an_aws_chunked_stream_is_stored_without_its_framing_however_it_is_split)
+{
+    size_t len = sizeof(aws_good) - 1;
+    for (size_t cut = 1; cut < len; cut++) {
+        struct sim_peer *peer = world_connect(&world);
+        sim_send(peer, aws_good, cut);
+        world_turn(&world, 10);
+        sim_send(peer, aws_good + cut, len - cut);
+        world_turn(&world, 20);
+        cr_assert(begins(peer, "HTTP/1.1 200 "), "cut %zu: %s", cut, sim_received(peer, NULL));
+        cr_assert(got(peer, "x-amz-checksum-crc32: NhCmhg==\r\n"));
+        cr_assert(world_has(&world, "aws", "hello"));
+        sim_fin(peer);
+        world_turn(&world, 5);
+        cr_assert(sim_is_closed(peer));
+    }
+}
+
+Test(http, a_wrong_trailer_checksum_is_a_bad_digest_and_stores_nothing)
+{
+    char text[1024];
+    snprintf(text, sizeof(text), "%s", aws_good);
+    strstr(text, "NhCmhg==")[0] = 'M';
+    struct sim_peer *peer = world_connect(&world);
+    sim_send_text(peer, text);
+    world_turn(&world, 20);
+    cr_assert(got(peer, "<Code>BadDigest</Code>"), "%s", sim_received(peer, NULL));
+    cr_assert_null(world_object(&world, "aws"));
+}
+
+Test(http, an_aws_chunked_stream_that_ends_early_is_incomplete)
+{
+    struct sim_peer *peer = world_connect(&world);
+    sim_send_text(peer, AWS_HEAD("aws") "6\r\n5\r\nhel\r\n0\r\n\r\n");
+    world_turn(&world, 20);
+    cr_assert(got(peer, "<Code>IncompleteBody</Code>"), "%s", sim_received(peer, NULL));
+    cr_assert_null(world_object(&world, "aws"));
+}
+
 /* ---- full and broken stores ------------------------------------------------------------------------------------ */
 
 Test(http, a_full_store_is_507_before_100)
