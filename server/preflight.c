@@ -435,7 +435,8 @@ static void check_secret_file(struct preflight *preflight, const char *what, con
     }
 }
 
-static void check_receive(struct preflight *preflight, const char *what, const struct conf *conf, uint32_t index)
+static void check_receive(struct preflight *preflight, const char *what, const struct conf *conf,
+                          uint32_t index)
 {
     struct receive_plan plan;
     struct err err = {""};
