@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "storage/extent.h"
 
 /* ---- finding ------------------------------------------------------------------------------------------------------- */
 
@@ -212,7 +213,7 @@ static int complete_add(struct index *index, sqlite3_stmt *statement, const stru
     if (sqlite3_column_type(statement, 1) == SQLITE_NULL) {
         put->crc32c_known = false;
     } else {
-        put->crc32c = object_crc32c_combine(put->crc32c, (uint32_t)sqlite3_column_int64(statement, 1), size);
+        put->crc32c = crc32c_combine(put->crc32c, (uint32_t)sqlite3_column_int64(statement, 1), size);
     }
     put->size += size;
     rc = index_take_pieces(index, statement, 4, &index->old);

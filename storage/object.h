@@ -76,7 +76,4 @@ struct store_object {
 
 void object_free(struct store_object *object);
 
-/* CRC32C of A||B from those of A and B. Pure. */
-uint32_t object_crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
-
 #endif
