@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Stores, lists, reads, overwrites and deletes with the clients people have: awscli, boto3, rclone, s3cmd; small, large enough for
+"""Stores, lists, reads, overwrites and deletes with the clients people have: awscli, boto3, rclone, s3cmd, s4cmd, restic; small, large enough for
 multipart, streams of unknown length, odd keys. Each against an anonymous and an authenticated listener where the client can."""
 
 import hashlib
@@ -161,6 +161,34 @@ def round_trip(name, node):
         s3cmd(node, "info", "s3://cmd/small")
         s3cmd(node, "del", "--recursive", "--force", "s3://cmd")
         s3cmd(node, "rb", "s3://cmd")
+
+
+    @lane_test
+    def s4cmd_puts_lists_and_gets():
+        command = [need("s4cmd"), "--endpoint-url", node.url, "--multipart-split-size", "8388608"]
+        aws(node, "mb", "s3://four")
+        env = environment(node, {"S3_ACCESS_KEY": KEY, "S3_SECRET_KEY": SECRET})
+        run([*command, "put", large_path, "s3://four/large"], env=env)
+        assert b"large" in run([*command, "ls", "s3://four/"], env=env)
+        run([*command, "get", "--force", "s3://four/large", back], env=env)
+        assert read(back) == large
+        run([*command, "del", "--recursive", "s3://four/"], env=env)
+
+    @lane_test
+    def restic_backs_up_checks_and_restores():
+        # restic sends signed chunks (STREAMING-AWS4-HMAC-SHA256-PAYLOAD) over plain HTTP.
+        env = environment(node, {"RESTIC_PASSWORD": "x", "RESTIC_REPOSITORY": f"s3:{node.url}/restic",
+                                 "RESTIC_CACHE_DIR": os.path.join(node.folder, "cache")})
+        restic = need("restic")
+        source = os.path.join(node.folder, "backup")
+        os.makedirs(source, exist_ok=True)
+        write(node, "backup/large", large)
+        write(node, "backup/small", small)
+        run([restic, "init"], env=env)
+        run([restic, "backup", source], env=env)
+        run([restic, "check", "--read-data"], env=env)
+        run([restic, "restore", "latest", "--target", os.path.join(node.folder, "restored-" + name)], env=env)
+        assert read(os.path.join(node.folder, "restored-" + name) + source + "/large") == large
 
 
 with Node(size="512MiB") as anonymous:
