@@ -122,6 +122,28 @@ static void serve_close_signals(struct serve *serve)
 
 /* ---- credentials ---------------------------------------------------------------------------------------------- */
 
+/* Waits until every worker has begun a turn after this call: what was replaced before is not used any more. */
+static void serve_sync(struct serve *serve)
+{
+    if (atomic_load(&serve->state) != SERVE_RUNNING) {
+        return; /* At the start nobody reads yet. */
+    }
+    struct worker_message messages[CONF_WORKERS_MAX];
+    sem_t done;
+    int rc = sem_init(&done, 0, 0);
+    CHECK(rc == 0);
+    for (uint32_t i = 0; i < serve->threads_started; i++) {
+        messages[i] = (struct worker_message){.kind = WORKER_MESSAGE_SYNC, .done = &done};
+        worker_post(&serve->threads[i].worker, &messages[i]);
+    }
+    for (uint32_t i = 0; i < serve->threads_started; i++) {
+        while (sem_wait(&done) != 0) {
+            CHECK(errno == EINTR);
+        }
+    }
+    (void)sem_destroy(&done); /* Every post has returned: it was the worker's last use of it. */
+}
+
 static int serve_keys_load(struct serve *serve, uint32_t index, struct err *err)
 {
     const struct conf_listener *conf = &serve->conf->listeners[index];
@@ -135,10 +157,29 @@ static int serve_keys_load(struct serve *serve, uint32_t index, struct err *err)
         return err_set(err, rc, "listener %s: credentials %s:%u: %s", conf->name, conf->credentials,
                        problem.line, problem.message[0] != '\0' ? problem.message : err_text(rc));
     }
-    /* Requests that are being checked may still read the old set; it is a few kilobytes and kept until exit. */
-    atomic_store_explicit(&serve->shared.keys[index], keys, memory_order_release);
+    struct auth_keys *old = atomic_exchange(&serve->shared.keys[index], keys);
+    serve_sync(serve);
+    auth_keys_free(old);
     LOG_INF("credentials_loaded", "listener=%s file=%s keys=%zu", conf->name, LOG_Q(conf->credentials),
             auth_keys_count(keys));
+    return 0;
+}
+
+static int serve_tls_load(struct serve *serve, uint32_t index, struct err *err)
+{
+    const struct conf_listener *conf = &serve->conf->listeners[index];
+    SSL_CTX *context = NULL;
+    if (conf->tls.certificate[0] == '\0') {
+        return 0;
+    }
+    int rc = tls_context_open(conf->tls.certificate, conf->tls.key, &context, err);
+    if (rc < 0) {
+        return err_prefix(err, rc, "listener %s", conf->name);
+    }
+    SSL_CTX *old = atomic_exchange(&serve->shared.tls[index], context);
+    serve_sync(serve);
+    SSL_CTX_free(old); /* Connections hold references of their own. */
+    LOG_INF("certificate_loaded", "listener=%s file=%s", conf->name, LOG_Q(conf->tls.certificate));
     return 0;
 }
 
@@ -146,7 +187,7 @@ static void serve_reload(struct serve *serve)
 {
     for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
         struct err err = {{0}};
-        if (serve_keys_load(serve, i, &err) < 0) {
+        if (serve_keys_load(serve, i, &err) < 0 || serve_tls_load(serve, i, &err) < 0) {
             LOG_ERR("reload_failed", "kept=previous error=%s", LOG_Q(err.text));
         }
     }
@@ -189,6 +230,7 @@ static int serve_plan(struct serve *serve, struct err *err)
         int rc = receive_choose(serve->conf, i, plan, err);
         if (rc == 0) {
             rc = serve_keys_load(serve, i, err);
+            rc = rc < 0 ? rc : serve_tls_load(serve, i, err);
         }
         if (rc < 0) {
             return rc;
@@ -340,8 +382,10 @@ static void serve_signal(struct serve *serve)
 {
     struct signalfd_siginfo info;
     while (read(serve->signal_fd, &info, sizeof(info)) == sizeof(info)) { /* Bounded by pending signals. */
-        if (info.ssi_signo == SIGHUP) {
+        if (info.ssi_signo == SIGHUP && atomic_load(&serve->state) == SERVE_RUNNING) {
             serve_reload(serve);
+        } else if (info.ssi_signo == SIGHUP) {
+            LOG_WRN("reload_ignored", "why=%s", LOG_Q("the node is ending"));
         } else if (atomic_load(&serve->state) != SERVE_RUNNING) {
             LOG_WRN("second_signal", "action=%s", LOG_Q("exiting at once"));
             _exit(1);
@@ -409,6 +453,7 @@ static void serve_close(struct serve *serve)
     }
     for (uint32_t i = 0; i < CONF_LISTENERS_MAX; i++) {
         auth_keys_free(atomic_load(&serve->shared.keys[i]));
+        SSL_CTX_free(atomic_load(&serve->shared.tls[i]));
     }
     free(serve->threads);
     serve_close_signals(serve);

@@ -14,6 +14,7 @@
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,6 +30,7 @@
 #include "server/metrics.h"
 #include "server/peer.h"
 #include "server/timer.h"
+#include "server/tls.h"
 #include "storage/store.h"
 
 #define WORKER_RX_EVENTS 256U /* receive events of one instance per turn */
@@ -48,6 +50,7 @@ struct worker;
 struct worker_shared {
     _Atomic uint64_t raw_sequence;                        /* {seq} of key templates */
     _Atomic(struct auth_keys *) keys[CONF_LISTENERS_MAX]; /* NULL: the listener has no credentials */
+    _Atomic(SSL_CTX *) tls[CONF_LISTENERS_MAX];           /* NULL: the listener is plain */
 };
 
 struct listener {
@@ -81,10 +84,12 @@ struct worker_options {
 enum worker_message_kind {
     WORKER_MESSAGE_DRAIN, /* accept nothing, finish what is under way */
     WORKER_MESSAGE_STOP,  /* reset what is left and end */
+    WORKER_MESSAGE_SYNC,  /* post `done`: what was replaced in worker_shared before is not used any more */
 };
 struct worker_message {
     struct mpsc_node node;
     enum worker_message_kind kind;
+    sem_t *done; /* SYNC */
 };
 
 struct worker {
@@ -107,9 +112,12 @@ struct worker {
     struct peers peers;
     struct timers timers;
     struct hasher hasher;
+    struct pool tls_conns; /* struct tls, as many as connections; not opened without TLS */
+    struct tls_buffers tls_buffers;
     struct mpsc messages;
 
     struct list exchange_waiters; /* conns that found no free exchange */
+    struct list tls_waiters;      /* conns that found no free plaintext buffer */
     struct list read_waiters;     /* exchanges that found no free read buffer */
     struct list block_waiters;    /* exchanges that found no free block or table */
     struct list uploads;          /* open puts, least recently fed first */
