@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 # vm-need: penstock
-# vm-drive: nvme size=96M name=powercut log=yes
+# vm-drive: nvme size=64M name=powercut log=yes
 # vm-modules: ext4 loop
 # vm-timeout: 240
 """Loads a node whose store and index lie on one drive under a write log; 51-powercut-verify cuts its power."""

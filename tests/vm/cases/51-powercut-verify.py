@@ -13,7 +13,7 @@ import vmtest
 import writelog
 
 CLIENTS, OPERATIONS = 8, 30
-CUTS, CONTROL_CUTS, SIZE = 100, 10, 96 << 20
+CUTS, CONTROL_CUTS, SIZE = 100, 10, 64 << 20
 
 plans = [s3load.make_plan("cut", number, OPERATIONS, keys=4, size_max=400_000) for number in range(CLIENTS)]
 log = writelog.Log("/dev/nvme0n1")
