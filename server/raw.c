@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "server/exchange.h"
 #include "server/s3_handlers.h"
+#include "server/utf8.h"
 #include "server/worker.h"
 
 #define RAW_COOKIE_ANSWER 1U
@@ -29,6 +30,10 @@ static const char *raw_preamble_key(struct text value, struct raw_preamble *prea
     long len = value.len == 0 ? 0 : s3_percent_decode(value, decoded, false);
     if (len <= 0 || len > (long)STORE_KEY_MAX) {
         return "key must be 1 to 1024 bytes, percent-encoded";
+    }
+    /* The store takes any bytes; an object that no S3 client could name would be there for good. */
+    if (!utf8_is_valid(text_of(decoded, (size_t)len))) {
+        return "key must be UTF-8";
     }
     s3_name_set(&preamble->key, text_of(decoded, (size_t)len));
     preamble->has_key = true;
@@ -266,16 +271,28 @@ static void raw_preamble_done(struct exchange *x)
     raw_begin_upload(x, &preamble);
 }
 
+static const char raw_word[] = RAW_PREAMBLE " ";
+#define RAW_WORD_LEN ((uint32_t)sizeof(raw_word) - 1)
+
 /* Do the bytes known so far agree with the beginning of a preamble? */
 static bool raw_may_be_preamble(const struct exchange *x, const struct slice *slice)
 {
-    static const char word[] = RAW_PREAMBLE " ";
-    uint32_t word_len = sizeof(word) - 1;
-    if (x->head_len >= word_len) {
+    if (x->head_len >= RAW_WORD_LEN) {
         return true;
     }
-    uint32_t len = slice->len < word_len - x->head_len ? slice->len : word_len - x->head_len;
-    return memcmp(slice->addr, word + x->head_len, len) == 0;
+    uint32_t len = slice->len < RAW_WORD_LEN - x->head_len ? slice->len : RAW_WORD_LEN - x->head_len;
+    return memcmp(slice->addr, raw_word + x->head_len, len) == 0;
+}
+
+/* FIN with bytes held back. A sender that died within its preamble had promised more; fewer bytes only looked like one. */
+static void raw_head_ended(struct exchange *x)
+{
+    if (x->head_len >= RAW_WORD_LEN) {
+        metrics_add(&x->listener->cells->heads_refused, 1);
+        raw_answer_error(x, S3_ERR_INCOMPLETE_BODY, "the preamble does not end in a line feed");
+        return;
+    }
+    raw_begin_plain(x);
 }
 
 static bool raw_step_head(struct exchange *x)
@@ -284,7 +301,7 @@ static bool raw_step_head(struct exchange *x)
     const struct slice *slice = conn_inbox_peek(conn);
     if (slice == NULL) {
         if (conn->is_eof) {
-            raw_begin_plain(x); /* A few bytes that only began like a preamble. */
+            raw_head_ended(x);
         }
         return conn->is_eof;
     }

@@ -74,7 +74,14 @@ with Node(limits="body_timeout: 1s") as node:
         for stream, want in ((b"PENSTOCK/1 key=x size=6\nhello", "IncompleteBody"),
                              (b"PENSTOCK/1 key=x size=4\nhello", "IncompleteBody"),
                              (b"PENSTOCK/1 key=x crc32c=00000000\nhello", "BadDigest"),
-                             (b"PENSTOCK/1 what=x\nhello", "InvalidRequest")):
+                             (b"PENSTOCK/1 what=x\nhello", "InvalidRequest"),
+                             (b"PENSTOCK/1 ", "IncompleteBody"), (b"PENSTOCK/1 key=x size=5", "IncompleteBody"),
+                             (b"PENSTOCK/1 key=%ff%fe\nhello", "InvalidRequest"), (b"PENSTOCK/1 key=\xff\nhello", "InvalidRequest"),
+                             (b"PENSTOCK/1 key=\nhello", "InvalidRequest"), (b"PENSTOCK/1 size=-5\nhello", "InvalidRequest"),
+                             (b"PENSTOCK/1 size=5 size=6\nhello", "InvalidRequest"),
+                             (b"PENSTOCK/1 size=99999999999999999999\nhello", "InvalidRequest"),
+                             (b"PENSTOCK/1 key=" + b"a" * 1025 + b"\nhello", "InvalidRequest"),
+                             (b"PENSTOCK/1 key=" + b"a" * 100_000, "RequestHeaderSectionTooLarge")):
             answer = send(stream)
             assert answer.startswith("error=" + want), (stream, answer)
         assert stored() == before

@@ -721,6 +721,9 @@ Test(http, raw_streams_that_break_their_promise_store_nothing)
         {"PENSTOCK/1 key=\nhello", "error=InvalidRequest"},
         {"PENSTOCK/1 size=x\nhello", "error=InvalidRequest"},
         {"PENSTOCK/1 color=red\nhello", "error=InvalidRequest"},
+        {"PENSTOCK/1 key=%ff%fe\nhello", "error=InvalidRequest"},
+        {"PENSTOCK/1 ", "error=IncompleteBody"},
+        {"PENSTOCK/1 key=k size=5", "error=IncompleteBody"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct sim_peer *peer = world_connect_raw(&world);
