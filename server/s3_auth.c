@@ -21,13 +21,24 @@ static const struct auth_key *s3_key(const struct exchange *x)
     return keys == NULL ? NULL : auth_keys_find(keys, text_of(x->access_key, x->access_key_len));
 }
 
+/* What a listing shows is what it must be allowed to see: no prefix means every key, not "the bucket itself". */
+static struct text s3_auth_prefix(const struct exchange *x)
+{
+    struct text prefix = s3_target_param(&x->target, "prefix");
+    return text_is_absent(prefix) ? TEXT("") : prefix;
+}
+
 static struct text s3_auth_subject(const struct exchange *x)
 {
-    if (x->target.scope == S3_SCOPE_OBJECT) {
-        return x->target.key;
+    switch (x->target.op) {
+    case S3_OP_LIST_OBJECTS:
+    case S3_OP_LIST_OBJECTS_V2:
+    case S3_OP_LIST_OBJECT_VERSIONS:
+    case S3_OP_LIST_MULTIPART_UPLOADS:
+        return s3_auth_prefix(x);
+    default:
+        return x->target.key; /* Absent for operations on the bucket itself. */
     }
-    bool is_list = s3_op_permission(x->target.op) == S3_PERMISSION_LIST;
-    return is_list ? s3_target_param(&x->target, "prefix") : (struct text){0};
 }
 
 static enum s3_error s3_verify(struct exchange *x, const struct auth_sigv4 *auth, struct auth_keys *keys)
@@ -52,6 +63,9 @@ static enum s3_error s3_verify(struct exchange *x, const struct auth_sigv4 *auth
     x->is_authenticated = true;
     memcpy(x->access_key, auth->access_key.at, auth->access_key.len);
     x->access_key_len = (uint32_t)auth->access_key.len;
+    if (x->target.op == S3_OP_DELETE_OBJECTS) {
+        return S3_OK; /* Decided for each key of the document (s3_delete.c). */
+    }
     bool may = auth_key_may(key, s3_op_permission(x->target.op), x->target.bucket, s3_auth_subject(x));
     return may ? S3_OK : S3_ERR_ACCESS_DENIED;
 }

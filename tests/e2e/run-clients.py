@@ -10,7 +10,11 @@ import subprocess
 from node import Lane, Node, Skip, need, run
 
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
-CREDENTIALS = f"key {KEY} {SECRET}\n  allow all *\n"
+CREDENTIALS = f"""key {KEY} {SECRET}
+  allow all *
+key READER {SECRET}
+  allow read,list curl/public-
+"""
 ODD = ["plain", "a b+c~(1)=d&e", "\u00fcml\u00e4ut/\u4e2d\u6587", "x/./y", "percent%41", "q'uote\"s<>&", "t" * 900]
 
 lane = Lane()
@@ -223,5 +227,50 @@ with Node(size="512MiB", credentials=CREDENTIALS) as authenticated:
         run([*base, "-X", "PUT", authenticated.url + "/curl"])
         run([*base, "-T", path, authenticated.url + "/curl/a+b~(1)"])
         assert run([*base, authenticated.url + "/curl/a+b~(1)"]) == b"signed by curl"
+
+    PRESIGN = """
+import boto3, sys
+from botocore.config import Config
+url, version, method, key, expires = sys.argv[1:]
+s3 = boto3.client("s3", endpoint_url=url, config=Config(signature_version=version, s3={"addressing_style": "path"}))
+print(s3.generate_presigned_url(method, Params={"Bucket": "curl", "Key": key}, ExpiresIn=int(expires)))
+"""
+
+    def presign(method, key, version="s3v4", expires=60):
+        return run(["/usr/bin/python3", "-c", PRESIGN, authenticated.url, version, method, key, str(expires)],
+                   env=environment(authenticated)).decode().strip()
+
+    def fetch(*arguments):
+        out = run([need("curl"), "-sS", "-w", "\n%{http_code}", *arguments])
+        body, _, code = out.rpartition(b"\n")
+        return int(code), body
+
+    @lane.test
+    def presigned_urls_work_until_they_are_changed():
+        path = write(authenticated, "presigned", b"by url")
+        assert fetch("-T", path, presign("put_object", "public-a b"))[0] == 200
+        url = presign("get_object", "public-a b")
+        assert fetch(url) == (200, b"by url")
+        for changed in (url.replace("public-a", "public-b"), url.replace("X-Amz-Expires=60", "X-Amz-Expires=61")):
+            code, body = fetch(changed)
+            assert code == 403 and b"SignatureDoesNotMatch" in body, (code, body)
+        code, body = fetch(presign("get_object", "public-a b", version="s3"))
+        assert code == 400 and b"AWS4-HMAC-SHA256" in body, (code, body)
+
+    @lane.test
+    def a_key_may_do_what_its_policy_says_and_nothing_else():
+        def reader(*arguments):
+            return subprocess.run([need("aws"), "--endpoint-url", authenticated.url, "s3api", *arguments],
+                                  env=environment(authenticated, {"AWS_ACCESS_KEY_ID": "READER"}), capture_output=True)
+        path = os.path.join(authenticated.folder, "got")
+        done = reader("get-object", "--bucket", "curl", "--key", "public-a b", path)
+        assert done.returncode == 0 and read(path) == b"by url", done
+        assert reader("list-objects-v2", "--bucket", "curl", "--prefix", "public-").returncode == 0
+        for refused in (("list-objects-v2", "--bucket", "curl"), ("get-object", "--bucket", "curl", "--key", "a+b~(1)", path),
+                        ("delete-object", "--bucket", "curl", "--key", "public-a b"),
+                        ("put-object", "--bucket", "curl", "--key", "public-c"),
+                        ("create-bucket", "--bucket", "mine")):
+            done = reader(*refused)
+            assert done.returncode != 0 and b"AccessDenied" in done.stderr, (refused, done)
 
 lane.close()
