@@ -142,7 +142,7 @@ class Guest:
         selector = selectors.DefaultSelector()
         selector.register(process.stdout, selectors.EVENT_READ)
         rest = b""
-        with open(self.work / "results.log", "wb") as log:
+        with open(self.work / "results.log", "wb", buffering=0) as log:
             while True:
                 if not selector.select(max(0, end - time.monotonic())):
                     return False
