@@ -192,7 +192,10 @@ const struct schema_row schema_rows[] = {
      .offset = DEVICE(path),
      .size = CONF_PATH_SIZE,
      .flags = SCHEMA_REQUIRED,
-     .help = "A block device (better by a stable name under /dev/disk/by-id) or a file."},
+     .help =
+         "A block device (better by a stable name under /dev/disk/by-id), an NVMe namespace by passthrough "
+         "(/dev/ngXnY, a whole namespace without metadata; opens the same store as its block device), or a "
+         "file."},
     {.name = "store.devices[].size",
      .type = SCHEMA_SIZE,
      .offset = DEVICE(size),

@@ -27,6 +27,7 @@
 #include "base/uring.h"
 #include "server/lock.h"
 #include "server/receive.h"
+#include "storage/store.h"
 
 enum verdict { PREFLIGHT_OK, PREFLIGHT_WARN, PREFLIGHT_FAIL };
 
@@ -345,21 +346,43 @@ static void check_device_direct(struct preflight *preflight, const char *path, i
     }
 }
 
+static bool check_device_holds(struct preflight *preflight, const struct conf_device *device, uint64_t size)
+{
+    char text[2][BYTES_SIZE_TEXT_MAX];
+    if (size < device->size) {
+        report(preflight, PREFLIGHT_FAIL, "device",
+               "%s has %s, store.devices asks for %s; lower size or run penstock format anew", device->path,
+               bytes_format_size(size, text[0]), bytes_format_size(device->size, text[1]));
+    }
+    return size >= device->size;
+}
+
+/* A character device: an NVMe namespace by passthrough, or nothing for us. */
+static void check_device_passthrough(struct preflight *preflight, const struct conf_device *device)
+{
+    struct store_device_probe found;
+    struct err err = {""};
+    if (store_device_probe(device->path, !preflight->node_is_running, &found, &err) < 0) {
+        report(preflight, PREFLIGHT_FAIL, "device", "%s", err.text);
+    } else if (check_device_holds(preflight, device, found.size)) {
+        report(preflight, PREFLIGHT_OK, "device", "%s: %s; memory aligned to %u, offsets to %u", device->path,
+               found.note, found.dma_alignment, found.lba_size);
+    }
+}
+
 static void check_device_size(struct preflight *preflight, const struct conf_device *device, int fd,
                               const struct stat *info)
 {
-    char text[2][BYTES_SIZE_TEXT_MAX];
     uint64_t size = (uint64_t)info->st_size;
     if (S_ISBLK(info->st_mode) && ioctl(fd, BLKGETSIZE64, &size) != 0) {
         report(preflight, PREFLIGHT_FAIL, "device", "%s: its size cannot be read: %s", device->path,
                err_text(-errno));
         return;
     }
-    if (size < device->size) {
-        report(preflight, PREFLIGHT_FAIL, "device",
-               "%s has %s, store.devices asks for %s; lower size or run penstock format anew", device->path,
-               bytes_format_size(size, text[0]), bytes_format_size(device->size, text[1]));
-    } else if (S_ISREG(info->st_mode) && (uint64_t)info->st_blocks * 512 < size - size / 100) {
+    if (!check_device_holds(preflight, device, size)) {
+        return;
+    }
+    if (S_ISREG(info->st_mode) && (uint64_t)info->st_blocks * 512 < size - size / 100) {
         report(preflight, PREFLIGHT_WARN, "device",
                "%s is sparse: first writes are slow and may find the disk full; format fills it",
                device->path);
@@ -381,9 +404,13 @@ static void check_devices(struct preflight *preflight)
                    rc == -ENOENT && device->size != 0 ? "run penstock format, which creates it"
                    : rc == -EACCES ? "add the node's user to group disk, or let it own the file"
                                    : "correct store.devices");
+        } else if (S_ISCHR(info.st_mode)) {
+            check_device_passthrough(preflight, device);
         } else if (!S_ISBLK(info.st_mode) && !S_ISREG(info.st_mode)) {
             report(preflight, PREFLIGHT_FAIL, "device",
-                   "%s is neither a block device nor a file; correct store.devices", device->path);
+                   "%s is neither a block device, an NVMe namespace (/dev/ngXnY) nor a file; correct "
+                   "store.devices",
+                   device->path);
         } else {
             check_device_direct(preflight, device->path, fd);
             check_device_size(preflight, device, fd, &info);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * dev: block devices behind one table of operations. `uring` (a file or block device, O_DIRECT over io_uring), `mem` (a
- * deterministic memory device that can lose, tear and scramble what was not flushed) and `fault` (a filter on top of any
- * device) implement it; NVMe passthrough is meant to be one more.
+ * deterministic memory device that can lose, tear and scramble what was not flushed), `nvme` (a namespace by passthrough) and `fault`
+ * (a filter on top of any device) implement it.
  *
  * A `struct dev` is one device, shared by all threads. A thread does I/O through a `struct dev_queue` of its own, bound
  * to that thread's ring (class URING_CLASS_DEV). Callers use the checked wrappers, never the table.
@@ -66,7 +66,7 @@ struct dev_io {
 } __attribute__((aligned(16)));
 
 struct dev_info {
-    const char *type;  /* "file", "block", "mem", "fault" */
+    const char *type;  /* "file", "block", "nvme", "mem", "fault" */
     uint64_t size;     /* bytes, multiple of lba_size */
     uint32_t lba_size; /* bytes: offsets and sums of fragments are multiples of it */
     uint32_t
@@ -169,6 +169,12 @@ struct dev_uring_options {
 };
 /* Regular file or block device. On failure `err` says what to do. */
 int dev_uring_open(const struct dev_uring_options *options, struct dev **out, struct err *err);
+
+/* An NVMe namespace by passthrough, /dev/ngXnY. `create` and `want_direct` do not apply: it is there and always direct. Exclusive: its
+ * block device is claimed as well. */
+int dev_nvme_open(const struct dev_uring_options *options, struct dev **out, struct err *err);
+/* Whichever of both the path is made for. */
+int dev_open(const struct dev_uring_options *options, struct dev **out, struct err *err);
 
 /* Probabilities are n in 1,000,000 per operation. */
 struct dev_mem_options {

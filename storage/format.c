@@ -76,7 +76,7 @@ static int format_device_open(struct format *format, uint32_t i, struct err *err
                                          .want_direct = true,
                                          .create_size = bytes_round_down(options->size, EXTENT_BLOCK)};
         int rc = open.create ? format_device_directory(options->path, err) : 0;
-        rc = rc == 0 ? dev_uring_open(&open, &format->devices[i], err) : rc;
+        rc = rc == 0 ? dev_open(&open, &format->devices[i], err) : rc;
         if (rc < 0) {
             return rc;
         }

@@ -87,7 +87,7 @@ static int store_devices_open(struct store *store, const struct store_build *bui
         const struct store_device_options *options = &build->options->devices[i];
         struct dev *dev = build->devices[i];
         struct dev_uring_options open = {.path = options->path, .is_exclusive = true, .want_direct = true};
-        int rc = dev != NULL ? 0 : dev_uring_open(&open, &dev, err);
+        int rc = dev != NULL ? 0 : dev_open(&open, &dev, err);
         rc = rc == 0 ? store_device_place(store, dev, options->size, uring, err) : rc;
         if (rc < 0) {
             if (dev != NULL && build->devices[i] == NULL) {
@@ -299,6 +299,24 @@ bool store_step(struct store *store, uint64_t now_ns, uint64_t realtime_ns)
 }
 
 /* ---- what it tells --------------------------------------------------------------------------------------------------- */
+
+int store_device_probe(const char *path, bool is_exclusive, struct store_device_probe *out, struct err *err)
+{
+    struct dev *dev = NULL;
+    struct dev_uring_options open = {.path = path, .is_exclusive = is_exclusive, .want_direct = true};
+    int rc = dev_open(&open, &dev, err);
+    if (rc < 0) {
+        return rc;
+    }
+    memset(out, 0, sizeof(*out));
+    snprintf(out->type, sizeof(out->type), "%s", dev->info.type);
+    snprintf(out->note, sizeof(out->note), "%s", dev->info.note);
+    out->size = dev->info.size;
+    out->lba_size = dev->info.lba_size;
+    out->dma_alignment = dev->info.dma_alignment;
+    dev_close(dev);
+    return 0;
+}
 
 uint32_t store_device_count(const struct store *store)
 {

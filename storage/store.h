@@ -61,8 +61,8 @@ struct store_options {
     uint64_t commit_window_ns; /* how long the committer may gather a batch; 0: takes what is there */
     uint64_t index_size_max;   /* bytes; over it: -ENOSPC, deletes still work; 0: no own limit */
     uint64_t upload_expiry_ns; /* abandoned multipart uploads; 0: never */
-    uint64_t scrub_rate;                 /* bytes per second that are read again and verified in the background; 0: none */
-    uint32_t reserve_percent;  /* of a device, kept for metadata of deletes and overwrites */
+    uint64_t scrub_rate; /* bytes per second that are read again and verified in the background; 0: none */
+    uint32_t reserve_percent; /* of a device, kept for metadata of deletes and overwrites */
 };
 
 /* Creates superblocks (and index) anew. Files are created, filled with zeros and synced, with their directory.
@@ -93,6 +93,16 @@ struct store_device_info {
     uint64_t write_fragments; /* iovecs of writes */
 };
 uint32_t store_device_count(const struct store *store);
+/* What a path would be as a device, without a store: for preflight. `is_exclusive` also tries the claim that a store would take; it is
+ * given back. -errno with a sentence in `err`. */
+struct store_device_probe {
+    char type[16];          /* "file", "block", "nvme" */
+    uint64_t size;          /* bytes */
+    uint32_t lba_size;      /* bytes */
+    uint32_t dma_alignment; /* bytes, as the system states it */
+    char note[256];
+};
+int store_device_probe(const char *path, bool is_exclusive, struct store_device_probe *out, struct err *err);
 void store_device_info(struct store *store, uint32_t index, struct store_device_info *out);
 
 /* Histogram with power-of-two buckets: bucket i counts values in [2^i, 2^(i+1)) microseconds, 0..31. Thread-safe. */

@@ -8,14 +8,21 @@
 #include "base/uring.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
 
 #define CLASS_MASK 0xfULL
+#define SIDE_SQ_ENTRIES 256U  /* more are submitted in between */
+#define SIDE_CQ_ENTRIES 2048U /* beyond it the kernel keeps completions until there is room */
+#define SIDE_FILES 256U
 _Static_assert(URING_CLASS_COUNT <= CLASS_MASK, "classes fit the low bits of user_data");
 
 static int uring_open_flags(struct uring *uring, const struct uring_options *options, uint32_t flags)
@@ -96,6 +103,7 @@ int uring_open(struct uring *uring, const struct uring_options *options, struct 
 
 void uring_close(struct uring *uring)
 {
+    CHECK(uring->side_users == 0);
     io_uring_queue_exit(&uring->ring);
     memset(uring, 0, sizeof(*uring));
 }
@@ -106,13 +114,23 @@ void uring_handler_set(struct uring *uring, enum uring_class class, uring_handle
     uring->handlers[class].ctx = ctx;
 }
 
+static int uring_submit_own(struct uring *uring)
+{
+    int rc = io_uring_submit(&uring->ring);
+    if (rc < 0) {
+        return rc;
+    }
+    uring->submitted += (uint32_t)rc;
+    return 0;
+}
+
 struct io_uring_sqe *uring_sqe(struct uring *uring)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
     /* One submit empties the queue unless the kernel refuses for want of CQ room (-EBUSY) or memory (-EAGAIN); then
      * flushing overflowed completions makes room. The bound turns a stuck kernel into a crash with a line number. */
     for (int attempt = 0; sqe == NULL && attempt < 1000; attempt++) {
-        int rc = uring_submit(uring);
+        int rc = uring_submit_own(uring);
         CHECK(rc == 0 || rc == -EBUSY || rc == -EAGAIN || rc == -EINTR);
         if (rc != 0) {
             io_uring_get_events(&uring->ring);
@@ -131,12 +149,45 @@ void uring_sqe_bind(struct io_uring_sqe *sqe, enum uring_class class, void *op)
 
 int uring_submit(struct uring *uring)
 {
-    int rc = io_uring_submit(&uring->ring);
-    if (rc < 0) {
-        return rc;
+    int rc = uring->side != NULL ? uring_submit_own(uring->side) : 0;
+    return rc == 0 ? uring_submit_own(uring) : rc;
+}
+
+static bool uring_side_is_busy(const struct uring *side)
+{
+    return side->submitted != side->completed;
+}
+
+/* Submits what is queued on the side ring and lets it post what is finished. -EBUSY and the like pass: the next turn tries again. */
+static int uring_side_turn(struct uring *uring)
+{
+    struct uring *side = uring->side;
+    if (io_uring_sq_ready(&side->ring) == 0 && !uring_side_is_busy(side)) {
+        return 0;
     }
-    uring->submitted += (uint32_t)rc;
-    return 0;
+    if (!uring->side_is_watched) {
+        /* Cleared before the completions are looked at: what comes after that look raises it again. One shot, because the kernel ends
+         * multishot polls of events that a ring raises. */
+        eventfd_t ignored;
+        (void)eventfd_read(uring->side_event_fd, &ignored); /* empty is fine */
+        struct io_uring_sqe *sqe = uring_sqe(uring);
+        io_uring_prep_poll_add(sqe, uring->side_event_fd, POLLIN);
+        uring_sqe_bind(sqe, URING_CLASS_SIDE, NULL);
+        uring->side_is_watched = true;
+    }
+    int rc = io_uring_submit_and_get_events(&side->ring);
+    if (rc >= 0) {
+        side->submitted += (uint32_t)rc;
+        return 0;
+    }
+    return rc == -EINTR || rc == -EBUSY || rc == -EAGAIN ? 0 : rc;
+}
+
+/* Is there anything on the side ring that no signal would tell of? What finishes after the look raises the event and ends the wait. */
+static bool uring_side_needs_turn(const struct uring *uring)
+{
+    const struct uring *side = uring->side;
+    return side != NULL && (io_uring_cq_ready(&side->ring) > 0 || io_uring_sq_ready(&side->ring) > 0);
 }
 
 int uring_submit_and_wait(struct uring *uring, uint64_t timeout_ns)
@@ -144,8 +195,11 @@ int uring_submit_and_wait(struct uring *uring, uint64_t timeout_ns)
     struct io_uring_cqe *cqe = NULL;
     struct __kernel_timespec ts = {.tv_sec = (long long)(timeout_ns / NS_PER_S),
                                    .tv_nsec = (long long)(timeout_ns % NS_PER_S)};
-    int rc;
-    if (timeout_ns == 0) {
+    int rc = uring->side != NULL ? uring_side_turn(uring) : 0;
+    if (rc < 0) {
+        return rc;
+    }
+    if (timeout_ns == 0 || uring_side_needs_turn(uring)) {
         rc = io_uring_submit_and_get_events(&uring->ring);
     } else {
         rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, timeout_ns == TIME_NEVER ? NULL : &ts,
@@ -153,9 +207,13 @@ int uring_submit_and_wait(struct uring *uring, uint64_t timeout_ns)
     }
     if (rc >= 0) {
         uring->submitted += (uint32_t)rc;
-        return 0;
+    } else if (rc != -ETIME && rc != -EINTR && rc != -EBUSY && rc != -EAGAIN) {
+        return rc;
     }
-    return rc == -ETIME || rc == -EINTR || rc == -EBUSY || rc == -EAGAIN ? 0 : rc;
+    if (uring->side != NULL && uring_side_is_busy(uring->side)) {
+        io_uring_get_events(&uring->side->ring); /* nothing else runs its deferred completions */
+    }
+    return 0;
 }
 
 static void uring_dispatch(struct uring *uring, struct io_uring_cqe *cqe)
@@ -166,13 +224,15 @@ static void uring_dispatch(struct uring *uring, struct io_uring_cqe *cqe)
     if (uring->filter != NULL) {
         uring->filter(uring->filter_ctx, class, op, &cqe->res);
     }
-    if (class != URING_CLASS_NONE) {
+    if (class == URING_CLASS_SIDE) {
+        uring->side_is_watched = false; /* armed again by the next turn that has something to wait for */
+    } else if (class != URING_CLASS_NONE) {
         CHECK(uring->handlers[class].fn != NULL);
         uring->handlers[class].fn(uring->handlers[class].ctx, op, cqe);
     }
 }
 
-uint32_t uring_reap(struct uring *uring, uint32_t max)
+static uint32_t uring_reap_own(struct uring *uring, uint32_t max)
 {
     uint32_t count = 0;
     struct io_uring_cqe *cqe;
@@ -187,6 +247,18 @@ uint32_t uring_reap(struct uring *uring, uint32_t max)
     }
     uring->completed += count;
     return count;
+}
+
+uint32_t uring_reap(struct uring *uring, uint32_t max)
+{
+    uint32_t count = 0;
+    if (uring->side != NULL) {
+        /* First, because there are never more than device queues are deep: they cannot starve the others. */
+        uring->side->filter = uring->filter;
+        uring->side->filter_ctx = uring->filter_ctx;
+        count = uring_reap_own(uring->side, max);
+    }
+    return count + uring_reap_own(uring, max - count);
 }
 
 static int uring_memlock_refused(uint64_t len, struct err *err)
@@ -240,4 +312,84 @@ void uring_file_unregister(struct uring *uring, int slot)
     int rc = io_uring_register_files_update(&uring->ring, (unsigned)slot, &none, 1);
     CHECK(rc == 1);
     uring->files_used[slot / 64] &= ~(1ULL << (slot % 64));
+}
+
+/* ---- the side ring -------------------------------------------------------------------------------------------- */
+
+static int uring_side_open(struct uring *uring, struct err *err)
+{
+    struct uring_options options = {.sq_entries = SIDE_SQ_ENTRIES,
+                                    .cq_entries = SIDE_CQ_ENTRIES,
+                                    .want_cqe32 = true,
+                                    .want_sqe128 = true,
+                                    .files_max = SIDE_FILES};
+    struct uring *side = malloc(sizeof(*side));
+    if (side == NULL) {
+        return err_set(err, -ENOMEM, "out of memory for a second ring");
+    }
+    int rc = uring_open(side, &options, err);
+    if (rc < 0) {
+        goto free_side;
+    }
+    uring->side_event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (uring->side_event_fd < 0) {
+        rc = err_set(err, -errno, "an eventfd: %s", err_text(-errno));
+        goto close_ring;
+    }
+    rc = io_uring_register_eventfd(&side->ring, uring->side_event_fd);
+    if (rc < 0) {
+        rc = err_set(err, rc, "io_uring: registering an eventfd: %s", err_text(rc));
+        goto close_event;
+    }
+    uring->side = side;
+    uring->side_is_watched = false;
+    uring->side_buffers = URING_SIDE_UNTRIED;
+    return 0;
+
+close_event:
+    close(uring->side_event_fd);
+close_ring:
+    uring_close(side);
+free_side:
+    free(side);
+    return rc;
+}
+
+int uring_side_take(struct uring *uring, struct uring **side, struct err *err)
+{
+    int rc = uring->side != NULL ? 0 : uring_side_open(uring, err);
+    if (rc == 0) {
+        uring->side_users++;
+        *side = uring->side;
+    }
+    return rc;
+}
+
+void uring_side_give(struct uring *uring)
+{
+    CHECK(uring->side_users > 0);
+    if (--uring->side_users > 0) {
+        return;
+    }
+    CHECK(!uring_side_is_busy(uring->side));
+    if (uring->side_is_watched) {
+        struct io_uring_sqe *sqe = uring_sqe(uring);
+        io_uring_prep_poll_remove(sqe, URING_CLASS_SIDE);
+        uring_sqe_bind(sqe, URING_CLASS_NONE, NULL);
+        uring->side_is_watched = false;
+    }
+    uring_close(uring->side);
+    free(uring->side);
+    uring->side = NULL;
+    close(uring->side_event_fd);
+}
+
+bool uring_side_shares_buffers(struct uring *uring)
+{
+    CHECK(uring->side != NULL);
+    if (uring->side_buffers == URING_SIDE_UNTRIED) {
+        int rc = uring->buffers_max > 0 ? io_uring_clone_buffers(&uring->side->ring, &uring->ring) : -ENXIO;
+        uring->side_buffers = rc == 0 ? URING_SIDE_SHARED : URING_SIDE_REFUSED;
+    }
+    return uring->side_buffers == URING_SIDE_SHARED;
 }

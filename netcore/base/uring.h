@@ -24,6 +24,7 @@ enum uring_class {
     URING_CLASS_DEV,  /* storage devices */
     URING_CLASS_WAKE, /* wake-ups from other threads */
     URING_CLASS_MISC, /* the loop's own */
+    URING_CLASS_SIDE, /* uring.c itself: the side ring has something */
     URING_CLASS_COUNT
 };
 
@@ -59,6 +60,12 @@ struct uring {
     uint32_t buffers_max;
     uint32_t files_max;
     uint64_t files_used[64]; /* Bitmap of registered-file slots in use; files_max <= 4096. */
+
+    struct uring *side; /* Turned along with this ring, or NULL; see uring_side_take. */
+    uint32_t side_users;
+    int side_event_fd;    /* Signalled when the side ring has something; valid while side is. */
+    bool side_is_watched; /* A poll for side_event_fd is armed in this ring. */
+    enum uring_side_buffers { URING_SIDE_UNTRIED, URING_SIDE_SHARED, URING_SIDE_REFUSED } side_buffers;
 };
 
 /* Opens a ring for the calling thread. Falls back in order when the kernel lacks optional flags; a wanted CQE32,
@@ -89,5 +96,15 @@ int uring_buffer_register(struct uring *uring, uint32_t index, void *addr, uint6
 /* Puts a descriptor in the registered-file table and returns its slot, or -ENOSPC / -errno. */
 int uring_file_register(struct uring *uring, int fd);
 void uring_file_unregister(struct uring *uring, int slot);
+
+/* Operations that need 128-byte SQEs (NVMe passthrough) go through a second ring, which the first one owns and turns: whoever
+ * submits, waits and reaps on the first does it for both, and a completion on the second ends the wait on the first. It is made for
+ * the first user and closed by the last, who has nothing in flight on it. Completions go to the handlers set on the side ring.
+ * 0 or -errno with `err`. */
+int uring_side_take(struct uring *uring, struct uring **side, struct err *err);
+void uring_side_give(struct uring *uring);
+/* True when operations of the side ring may name the buffers of this one by the same index (Linux 6.12). Shared once, at the first call:
+ * what is registered later is not known there. */
+bool uring_side_shares_buffers(struct uring *uring);
 
 #endif

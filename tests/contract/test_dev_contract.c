@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The contract of storage/dev.h, run against every device: a regular file and a loop block device through io_uring, the
- * memory device, and the fault filter over memory and over a file. Each case is written once.
+ * memory device, the fault filter over memory and over a file, and an NVMe namespace by passthrough where DEV_NVME names one of 8 MiB
+ * whose contents may go (the VM lane has some). Each case is written once.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -24,8 +25,9 @@
 #define DEVICE_SIZE (8 * MIB)
 #define TIMEOUT_NS (60 * NS_PER_S)
 
-enum kind { KIND_FILE, KIND_LOOP, KIND_MEM, KIND_FAULT_MEM, KIND_FAULT_FILE, KINDS };
-static const char *const kind_names[KINDS] = {"file", "loop", "mem", "fault over mem", "fault over file"};
+enum kind { KIND_FILE, KIND_LOOP, KIND_MEM, KIND_FAULT_MEM, KIND_FAULT_FILE, KIND_NVME, KINDS };
+static const char *const kind_names[KINDS] = {"file", "loop", "mem", "fault over mem", "fault over file",
+                                              "nvme"};
 
 struct bench {
     enum kind kind;
@@ -72,6 +74,19 @@ static struct dev *file_device(const char *path)
     return dev;
 }
 
+static struct dev *nvme_device(void)
+{
+    struct err err = {""};
+    struct dev *dev = NULL;
+    struct dev_uring_options options = {.path = getenv("DEV_NVME"), .is_exclusive = true};
+    if (options.path == NULL) {
+        cr_skip_test("host: no NVMe namespace to write to (DEV_NVME is not set; the VM lane has one)");
+    }
+    cr_assert_eq(dev_open(&options, &dev, &err), 0, "%s", err.text);
+    cr_assert_str_eq(dev->info.type, "nvme");
+    return dev;
+}
+
 static struct dev *memory_device(void)
 {
     struct dev *dev = NULL;
@@ -109,6 +124,9 @@ static void bench_device(struct bench *bench)
     case KIND_FAULT_FILE:
         inner = bench->kind == KIND_FAULT_MEM ? memory_device() : file_device(bench->path);
         cr_assert_eq(dev_fault_open(inner, 1, &bench->dev), 0);
+        break;
+    case KIND_NVME:
+        bench->dev = nvme_device();
         break;
     case KINDS:
         cr_assert_fail("no such kind");
@@ -314,6 +332,64 @@ static void case_counters_tell_what_was_done(struct bench *bench)
     cr_assert_eq(bench->dev->stats.errors[DEV_WRITE], 0);
 }
 
+/* More than one command of any device, in fragments off every page, so that it is cut and goes on. */
+static void case_large_vector_arrives_whole(struct bench *bench)
+{
+    uint8_t *memory = bench->arena.base;
+    struct iovec iov[24];
+    struct dev_io io;
+    uint32_t step = bench->dev->info.dma_alignment;
+    uint64_t sum = 0;
+    fill(memory, 4 * MIB, 5);
+    for (int32_t buf_index = -1; buf_index <= 0; buf_index++) {
+        sum = 0;
+        for (uint32_t i = 0; i < ARRAY_COUNT(iov); i++) {
+            iov[i] = (struct iovec){.iov_base = memory + (uint64_t)i * 160 * KIB + step,
+                                    .iov_len = 120 * KIB + (uint64_t)(i % 5) * step};
+            sum += iov[i].iov_len;
+        }
+        iov[23].iov_len += bytes_round_up(sum, 4096) - sum;
+        struct iovec given[ARRAY_COUNT(iov)];
+        memcpy(given, iov, sizeof(iov));
+        io_fill(&io, DEV_WRITE, MIB, iov, ARRAY_COUNT(iov));
+        io.buf_index = buf_index;
+        uint64_t len = io.len;
+        cr_assert_eq(dev_run(bench->queue, &io), 0);
+        struct iovec whole = {.iov_base = memory + 8 * MIB, .iov_len = len};
+        memset(memory + 8 * MIB, 0, len);
+        io_fill(&io, DEV_READ, MIB, &whole, 1);
+        io.buf_index = buf_index;
+        cr_assert_eq(dev_run(bench->queue, &io), 0);
+        const uint8_t *at = memory + 8 * MIB;
+        for (uint32_t i = 0; i < ARRAY_COUNT(iov); i++) {
+            cr_assert_eq(memcmp(at, given[i].iov_base, given[i].iov_len), 0, "fragment %u", i);
+            at += given[i].iov_len;
+        }
+    }
+}
+
+/* Refused or written as given, but never anything else. */
+static void case_misaligned_fragments_are_refused_or_right(struct bench *bench)
+{
+    uint8_t *memory = bench->arena.base;
+    struct iovec iov[2] = {{memory + 1, 4095}, {memory + 8193, 4097}};
+    struct dev_io io;
+    fill(memory, 16 * KIB, 6);
+    io_fill(&io, DEV_WRITE, 0, iov, 2);
+    int rc = dev_run(bench->queue, &io);
+    cr_assert(rc == 0 || rc == -EINVAL, "%d", rc);
+    if (bench->kind == KIND_NVME) {
+        cr_assert_eq(rc, -EINVAL, "the kernel would have copied it in silence");
+    }
+    if (rc == 0) {
+        struct iovec whole = {.iov_base = memory + MIB, .iov_len = 8192};
+        io_fill(&io, DEV_READ, 0, &whole, 1);
+        cr_assert_eq(dev_run(bench->queue, &io), 0);
+        cr_assert_eq(memcmp(memory + MIB, memory + 1, 4095), 0);
+        cr_assert_eq(memcmp(memory + MIB + 4095, memory + 8193, 4097), 0);
+    }
+}
+
 struct contract_case {
     const char *name;
     void (*run)(struct bench *bench);
@@ -326,6 +402,8 @@ static const struct contract_case cases[] = {
     {"the last block is usable", case_last_block_is_usable},
     {"a failed device takes no writes but reads", case_failed_device_takes_no_writes_but_reads},
     {"counters tell what was done", case_counters_tell_what_was_done},
+    {"a large vector arrives whole", case_large_vector_arrives_whole},
+    {"misaligned fragments are refused or right", case_misaligned_fragments_are_refused_or_right},
 };
 
 static void run_all(enum kind kind)
@@ -362,6 +440,11 @@ Test(dev_contract, fault_filter_over_memory)
 Test(dev_contract, fault_filter_over_file)
 {
     run_all(KIND_FAULT_FILE);
+}
+
+Test(dev_contract, nvme_passthrough)
+{
+    run_all(KIND_NVME);
 }
 
 /* ---- what only the fault filter does -------------------------------------------------------------------------------- */

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/list.h"
 #include "base/log.h"
@@ -234,6 +236,62 @@ Test(uring, completions_reach_the_handler_of_their_class)
     cr_expect(uring_reap(&uring, 100) == 7);
     cr_expect(uring.submitted == 10 && uring.completed == 10);
     uring_close(&uring);
+}
+
+static void side_done(void *ctx, void *op, const struct io_uring_cqe *cqe)
+{
+    (void)op;
+    int32_t *results = ctx;
+    results[results[0]++ + 1] = cqe->res;
+}
+
+/* Method: the only thing that can end the wait is an operation of the side ring: a read that a thread satisfies, once the wait has
+ * begun or before. Three in a row, because the second and third find the signal used before. */
+static void *side_write(void *arg)
+{
+    ssize_t written = write(*(int *)arg, "x", 1);
+    return written == 1 ? arg : NULL;
+}
+
+Test(uring, a_completion_of_the_side_ring_ends_the_wait, .timeout = 60)
+{
+    static struct uring uring;
+    static struct uring *side;
+    struct uring_options options = {.sq_entries = 4, .cq_entries = 16, .buffers_max = 1};
+    struct err err = {""};
+    int32_t results[8] = {0};
+    static char bytes[4096];
+    int ends[2];
+    cr_assert(pipe(ends) == 0);
+    cr_assert(uring_open(&uring, &options, &err) == 0, "%s", err.text);
+    cr_assert(uring_buffer_register(&uring, 0, bytes, sizeof(bytes), &err) == 0, "%s", err.text);
+    cr_assert(uring_side_take(&uring, &side, &err) == 0, "%s", err.text);
+    cr_expect((side->setup_flags & IORING_SETUP_SQE128) != 0);
+    uring_handler_set(side, URING_CLASS_DEV, side_done, results);
+    bool is_shared = uring_side_shares_buffers(&uring);
+    for (int32_t round = 1; round <= 3; round++) {
+        pthread_t thread;
+        struct io_uring_sqe *sqe = uring_sqe(side);
+        if (is_shared) {
+            io_uring_prep_read_fixed(sqe, ends[0], bytes, 1, 0, 0);
+        } else {
+            io_uring_prep_read(sqe, ends[0], bytes, 1, 0);
+        }
+        uring_sqe_bind(sqe, URING_CLASS_DEV, NULL);
+        cr_assert(uring_submit(&uring) == 0);
+        cr_assert(pthread_create(&thread, NULL, side_write, &ends[1]) == 0);
+        while (results[0] < round) {
+            cr_assert(uring_submit_and_wait(&uring, TIME_NEVER) == 0);
+            uring_reap(&uring, 16);
+        }
+        cr_expect(results[round] == 1, "%d", results[round]);
+        pthread_join(thread, NULL);
+    }
+    uring_side_give(&uring);
+    cr_expect(uring.side == NULL);
+    uring_close(&uring);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 Test(uring, file_slots_are_given_once_and_reused)
