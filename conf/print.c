@@ -215,7 +215,8 @@ void conf_reference_print(FILE *to)
           "`penstock check --print` prints the effective configuration, `penstock check` the memory it "
           "takes.\n\n"
           "Memory of one worker: `staging_size`, plus for each listener `rx_area_size` and `(head_size_max + "
-          "" CONF_CONNECTION_STATE_TEXT ") x connections_max`.\n"
+          "" CONF_CONNECTION_STATE_TEXT ") x connections_max`, with TLS " CONF_TLS_STATE_TEXT
+          " more for each connection.\n"
           "The staging pool and the receive areas are registered with the kernel and count against the limit "
           "of locked memory.\n",
           to);

@@ -75,7 +75,10 @@ check_patch() {
 		return 1
 	fi
 	complaints=$(cd "$tree" && scripts/checkpatch.pl $CHECKPATCH "$patch" 2>/dev/null || true)
-	[ -z "$complaints" ] || { echo "$complaints"; fail "$name: checkpatch"; }
+	if [ -n "$complaints" ]; then
+		echo "$complaints"
+		fail "$name: checkpatch"
+	fi
 	if ! compile W=1 >"$log" 2>&1; then
 		cat "$log"
 		fail "$name: compiles"
@@ -87,7 +90,7 @@ check_patch() {
 		fail "$name: new warnings"
 		return 1
 	fi
-	[ -n "$complaints" ] || pass "$name: applies, checkpatch, compiles, no new warnings"
+	pass "$name: applies, checkpatch${complaints:+ (see above)}, compiles, no new warnings"
 }
 
 sparse_findings() {

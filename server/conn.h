@@ -71,17 +71,12 @@ struct conn {
     struct timer timer;
     struct inbox_node *inbox_first;
     struct inbox_node *inbox_last;
-    struct tls *tls;                 /* NULL: plain */
-    struct inbox_node *cipher_first; /* TLS: what arrived and was not decrypted; the inbox holds plaintext */
-    struct inbox_node *cipher_last;
-    struct list tls_waiter; /* worker->tls_waiters: no plaintext buffer was free */
     uint64_t opened_ns;
     uint64_t received_ns;    /* last byte */
     uint64_t received_bytes; /* since open */
     uint64_t stage_ns;       /* when this stage began */
     uint32_t sends;          /* in flight */
-    bool is_eof;             /* the peer's stream is complete: FIN, or with TLS close_notify */
-    bool is_fin;             /* the peer sent FIN */
+    bool is_eof;             /* the peer sent FIN */
     bool is_paused;
     bool is_over_limit; /* refused: answer and close (connections_per_peer_max) */
     struct sockaddr_storage peer;

@@ -27,6 +27,7 @@
 #include "base/uring.h"
 #include "server/lock.h"
 #include "server/receive.h"
+#include "server/tls.h"
 #include "storage/store.h"
 
 enum verdict { PREFLIGHT_OK, PREFLIGHT_WARN, PREFLIGHT_FAIL };
@@ -446,8 +447,7 @@ static void check_port(struct preflight *preflight, const char *what, const stru
     }
 }
 
-static void check_secret_file(struct preflight *preflight, const char *what, const char *path,
-                              bool is_owner_only)
+static void check_credentials(struct preflight *preflight, const char *what, const char *path)
 {
     struct stat info;
     if (path[0] == '\0') {
@@ -455,10 +455,25 @@ static void check_secret_file(struct preflight *preflight, const char *what, con
     }
     if (access(path, R_OK) != 0 || stat(path, &info) != 0) {
         report(preflight, PREFLIGHT_FAIL, what, "%s: %s", path, err_text(-errno));
-    } else if (is_owner_only && (info.st_mode & 077) != 0) {
+    } else if ((info.st_mode & 077) != 0) {
         report(preflight, PREFLIGHT_FAIL, what, "%s may be read by others; chmod 600 it", path);
     } else {
         report(preflight, PREFLIGHT_OK, what, "%s", path);
+    }
+}
+
+static void check_tls(struct preflight *preflight, const char *what, const struct conf_listener *listener)
+{
+    struct tls_certificate about;
+    struct err err = {""};
+    if (listener->tls.certificate[0] == '\0') {
+        return;
+    }
+    if (tls_files_check(listener, &about, &err) < 0) {
+        report(preflight, PREFLIGHT_FAIL, what, "tls: %s", err.text);
+    } else {
+        report(preflight, about.days_left < TLS_EXPIRY_WARN_DAYS ? PREFLIGHT_WARN : PREFLIGHT_OK, what,
+               "tls: %s valid until %s (%d days)", about.subject, about.not_after, about.days_left);
     }
 }
 
@@ -481,9 +496,8 @@ static void check_listener(struct preflight *preflight, const struct conf *conf,
     snprintf(what, sizeof(what), "listener %s", listener->name);
     check_port(preflight, what, &listener->address);
     check_receive(preflight, what, conf, index);
-    check_secret_file(preflight, what, listener->credentials, true);
-    check_secret_file(preflight, what, listener->tls.certificate, false);
-    check_secret_file(preflight, what, listener->tls.key, true);
+    check_credentials(preflight, what, listener->credentials);
+    check_tls(preflight, what, listener);
     bool is_bypass = listener->receive == CONF_RECEIVE_ZCRX || listener->receive == CONF_RECEIVE_AF_XDP;
     if (is_bypass && !has_capability(CAP_NET_ADMIN)) {
         report(preflight, PREFLIGHT_FAIL, what, "receive: %s needs CAP_NET_ADMIN",

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "server/tls_rx.h"
 
 /* ---- the listener's NIC ---------------------------------------------------------------------------------------- */
 
@@ -233,11 +234,9 @@ static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receiv
 
 static int receive_socket(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
 {
-    (void)conf; /* Sockets always work, with TLS (tls.h) and without. */
-    (void)index;
-    (void)err;
+    (void)err; /* It works everywhere. */
     memset(plan, 0, sizeof(*plan));
-    plan->ops = &rx_socket_ops;
+    plan->ops = conf->listeners[index].tls.certificate[0] == '\0' ? &rx_socket_ops : &tls_rx_ops;
     return 0;
 }
 

@@ -32,6 +32,7 @@
 #include "server/receive.h"
 #include "server/store_conf.h"
 #include "server/thread.h"
+#include "server/tls.h"
 
 /* After STOP every connection is reset at once; what then still waits is a device that does not answer. */
 #define SERVE_STOP_TIMEOUT_NS (10 * NS_PER_S)
@@ -165,21 +166,28 @@ static int serve_keys_load(struct serve *serve, uint32_t index, struct err *err)
     return 0;
 }
 
+/* ---- certificates --------------------------------------------------------------------------------------------- */
+
+/* Opens a listener's context, or reads its files again. On failure the old certificate stays in use. */
 static int serve_tls_load(struct serve *serve, uint32_t index, struct err *err)
 {
     const struct conf_listener *conf = &serve->conf->listeners[index];
-    SSL_CTX *context = NULL;
+    struct tls_context **context = &serve->shared.tls[index];
+    struct tls_certificate about;
     if (conf->tls.certificate[0] == '\0') {
         return 0;
     }
-    int rc = tls_context_open(conf->tls.certificate, conf->tls.key, &context, err);
+    int rc = *context == NULL ? tls_context_open(conf, context, &about, err)
+                              : tls_context_reload(*context, &about, err);
     if (rc < 0) {
-        return err_prefix(err, rc, "listener %s", conf->name);
+        return err_prefix(err, rc, "listener %s: tls", conf->name);
     }
-    SSL_CTX *old = atomic_exchange(&serve->shared.tls[index], context);
-    serve_sync(serve);
-    SSL_CTX_free(old); /* Connections hold references of their own. */
-    LOG_INF("certificate_loaded", "listener=%s file=%s", conf->name, LOG_Q(conf->tls.certificate));
+    LOG_INF("certificate_loaded", "listener=%s file=%s subject=%s not_after=%s days_left=%d", conf->name,
+            LOG_Q(conf->tls.certificate), LOG_Q(about.subject), about.not_after, about.days_left);
+    if (about.days_left < TLS_EXPIRY_WARN_DAYS) {
+        LOG_WRN("certificate_expires", "listener=%s days_left=%d remedy=%s", conf->name, about.days_left,
+                LOG_Q("renew it and send SIGHUP"));
+    }
     return 0;
 }
 
@@ -187,7 +195,10 @@ static void serve_reload(struct serve *serve)
 {
     for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
         struct err err = {{0}};
-        if (serve_keys_load(serve, i, &err) < 0 || serve_tls_load(serve, i, &err) < 0) {
+        if (serve_keys_load(serve, i, &err) < 0) {
+            LOG_ERR("reload_failed", "kept=previous error=%s", LOG_Q(err.text));
+        }
+        if (serve_tls_load(serve, i, &err) < 0) {
             LOG_ERR("reload_failed", "kept=previous error=%s", LOG_Q(err.text));
         }
     }
@@ -230,7 +241,9 @@ static int serve_plan(struct serve *serve, struct err *err)
         int rc = receive_choose(serve->conf, i, plan, err);
         if (rc == 0) {
             rc = serve_keys_load(serve, i, err);
-            rc = rc < 0 ? rc : serve_tls_load(serve, i, err);
+        }
+        if (rc == 0) {
+            rc = serve_tls_load(serve, i, err);
         }
         if (rc < 0) {
             return rc;
@@ -239,9 +252,10 @@ static int serve_plan(struct serve *serve, struct err *err)
             serve->threads[worker].plans[i] = *plan;
         }
         metrics_plan_set(serve->metrics, i, plan->ops->path, plan->why);
-        LOG_INF("listener_plan", "name=%s protocol=%s address=%s path=%s access=%s etag=%s why=%s",
+        LOG_INF("listener_plan", "name=%s protocol=%s address=%s path=%s tls=%s access=%s etag=%s why=%s",
                 conf->name, conf_protocol_text(conf->protocol), conf->address.text, plan->ops->path,
-                conf_access_text(conf->access), conf_etag_text(conf->etag), LOG_Q(plan->why));
+                conf->tls.certificate[0] == '\0' ? "no" : "1.2-1.3", conf_access_text(conf->access),
+                conf_etag_text(conf->etag), LOG_Q(plan->why));
     }
     return 0;
 }
@@ -453,7 +467,7 @@ static void serve_close(struct serve *serve)
     }
     for (uint32_t i = 0; i < CONF_LISTENERS_MAX; i++) {
         auth_keys_free(atomic_load(&serve->shared.keys[i]));
-        SSL_CTX_free(atomic_load(&serve->shared.tls[i]));
+        tls_context_close(serve->shared.tls[i]);
     }
     free(serve->threads);
     serve_close_signals(serve);

@@ -1,232 +1,298 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tls: see tls.h. Each block of ciphertext is a memory BIO of its own, so that what is being sent never moves. */
+/*
+ * tls: files, checks and the OpenSSL context.
+ *
+ * Invariants
+ *  1. `ssl_ctx` always holds a context whose certificate and key were checked. `lock` guards the pointer only; it is taken
+ *     once per connection and never while another lock is held.
+ *  2. Ticket keys are made once per process and stay over reloads, so that a new certificate does not cost every client
+ *     its session; they are never written anywhere.
+ */
 #include "server/tls.h"
 
 #include <errno.h>
-#include <string.h>
-
 #include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/rand.h>
+#include <openssl/x509.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
-#include "base/list.h"
 
-/* ---- context --------------------------------------------------------------------------------------------------- */
+#define TLS_TICKET_KEYS_SIZE 80U /* what OpenSSL 3 takes: name, HMAC key, AES key */
 
-static int tls_refused(SSL_CTX *context, struct err *err, const char *what, const char *path)
+struct tls_context {
+    const struct conf_listener *conf;
+    pthread_mutex_t lock;
+    SSL_CTX *ssl_ctx;
+};
+
+static uint8_t tls_ticket_keys[TLS_TICKET_KEYS_SIZE];
+static int tls_ticket_status;
+static pthread_once_t tls_ticket_once = PTHREAD_ONCE_INIT;
+
+static void tls_ticket_make(void)
 {
-    char reason[256];
-    ERR_error_string_n(ERR_get_error(), reason, sizeof(reason));
-    ERR_clear_error();
-    SSL_CTX_free(context);
-    return err_set(err, -EINVAL, "tls: %s %s: %s", what, path, reason);
+    tls_ticket_status = RAND_priv_bytes(tls_ticket_keys, sizeof(tls_ticket_keys));
 }
 
-int tls_context_open(const char *certificate, const char *key, SSL_CTX **out, struct err *err)
+/* ---- the files ------------------------------------------------------------------------------------------------ */
+
+/* The innermost reason of OpenSSL, and its queue emptied. */
+static const char *tls_reason(void)
 {
-    SSL_CTX *context = SSL_CTX_new(TLS_server_method());
+    unsigned long code = ERR_peek_last_error();
+    const char *text = code == 0 ? NULL : ERR_reason_error_string(code);
+    ERR_clear_error();
+    return text == NULL ? "unknown reason" : text;
+}
+
+static int tls_file_check(const char *path, bool is_secret, struct err *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || access(path, R_OK) != 0) {
+        return err_set(err, -errno, "%s: %s", path, err_text(-errno));
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return err_set(err, ERR_INVALID_CONFIG, "%s is no regular file", path);
+    }
+    if (is_secret && (info.st_mode & 077) != 0) {
+        return err_set(err, ERR_INVALID_CONFIG, "%s may be read by others; chmod 600 it", path);
+    }
+    return 0;
+}
+
+/* A daemon has nobody to ask: an encrypted key is refused instead of waiting for a password on the terminal. */
+static int tls_no_password(char *buf, int size, int is_writing, void *user)
+{
+    (void)buf;
+    (void)size;
+    (void)is_writing;
+    *(bool *)user = true;
+    return -1;
+}
+
+static int tls_load_pair(SSL_CTX *ssl_ctx, const struct conf_tls *files, struct err *err)
+{
+    bool was_asked = false;
+    SSL_CTX_set_default_passwd_cb(ssl_ctx, tls_no_password);
+    SSL_CTX_set_default_passwd_cb_userdata(ssl_ctx, &was_asked);
+    if (SSL_CTX_use_certificate_chain_file(ssl_ctx, files->certificate) != 1) {
+        return err_set(err, ERR_INVALID_CONFIG, "%s: no usable certificate in PEM form: %s",
+                       files->certificate, tls_reason());
+    }
+    int rc = SSL_CTX_use_PrivateKey_file(ssl_ctx, files->key, SSL_FILETYPE_PEM);
+    if (rc != 1) {
+        /* A key of another kind than the certificate's is a mismatch that OpenSSL finds while loading. */
+        bool is_mismatch = ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH ||
+                           ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_TYPE_MISMATCH;
+        const char *reason = tls_reason();
+        return was_asked
+                   ? err_set(err, ERR_INVALID_CONFIG,
+                             "%s is encrypted and a daemon has nobody to ask; store it without a password",
+                             files->key)
+               : is_mismatch ? err_set(err, ERR_INVALID_CONFIG, "%s is not the key of %s: %s", files->key,
+                                       files->certificate, reason)
+                             : err_set(err, ERR_INVALID_CONFIG, "%s: no usable private key in PEM form: %s",
+                                       files->key, reason);
+    }
+    SSL_CTX_set_default_passwd_cb_userdata(ssl_ctx, NULL);
+    if (SSL_CTX_check_private_key(ssl_ctx) != 1) {
+        return err_set(err, ERR_INVALID_CONFIG, "%s is not the key of %s: %s", files->key, files->certificate,
+                       tls_reason());
+    }
+    return 0;
+}
+
+static void tls_time_text(const ASN1_TIME *when, char *to, size_t size)
+{
+    struct tm tm;
+    to[0] = '\0';
+    if (ASN1_TIME_to_tm(when, &tm) == 1) {
+        (void)strftime(to, size, "%Y-%m-%dT%H:%M:%SZ", &tm); /* Too small a buffer leaves "". */
+    }
+}
+
+static int tls_certificate_look(const SSL_CTX *ssl_ctx, const char *path, struct tls_certificate *out,
+                                struct err *err)
+{
+    X509 *x509 = SSL_CTX_get0_certificate(ssl_ctx);
+    struct tls_certificate about = {.days_left = 0};
+    int days = 0;
+    int seconds = 0;
+    char since[32];
+    CHECK(x509 != NULL);
+    (void)X509_NAME_oneline(X509_get_subject_name(x509), about.subject, sizeof(about.subject));
+    tls_time_text(X509_get0_notAfter(x509), about.not_after, sizeof(about.not_after));
+    tls_time_text(X509_get0_notBefore(x509), since, sizeof(since));
+    if (X509_cmp_current_time(X509_get0_notAfter(x509)) < 0) {
+        return err_set(err, ERR_INVALID_CONFIG, "%s: the certificate of %s expired at %s; renew it", path,
+                       about.subject, about.not_after);
+    }
+    if (X509_cmp_current_time(X509_get0_notBefore(x509)) > 0) {
+        return err_set(err, ERR_INVALID_CONFIG,
+                       "%s: the certificate of %s is not valid before %s; is the clock right?", path,
+                       about.subject, since);
+    }
+    if (ASN1_TIME_diff(&days, &seconds, NULL, X509_get0_notAfter(x509)) == 1) {
+        about.days_left = days;
+    }
+    if (out != NULL) {
+        *out = about;
+    }
+    return 0;
+}
+
+/* ---- the context ---------------------------------------------------------------------------------------------- */
+
+/* We speak HTTP/1.1 and nothing else: a client that offers only other protocols is told so by an alert. */
+static int tls_alpn_select(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+                           const unsigned char *in, unsigned in_len, void *arg)
+{
+    static const unsigned char ours[] = "\x08http/1.1";
+    unsigned char *chosen = NULL;
+    (void)ssl;
+    (void)arg;
+    if (SSL_select_next_proto(&chosen, out_len, ours, sizeof(ours) - 1, in, in_len) !=
+        OPENSSL_NPN_NEGOTIATED) {
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+    }
+    *out = chosen;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static int tls_configure(SSL_CTX *ssl_ctx, const struct conf_listener *conf)
+{
+    SSL_CTX_set_options(ssl_ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
+                                     SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
+    /* Idle connections give their record buffers back; sends are cut where a record fits. */
+    SSL_CTX_set_mode(ssl_ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
+                                  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    /* Tickets carry the session, so no table of sessions is kept: memory stays what connections_max says. */
+    SSL_CTX_set_session_cache_mode(ssl_ctx, SSL_SESS_CACHE_OFF);
+    if (conf->protocol == CONF_PROTOCOL_S3) {
+        SSL_CTX_set_alpn_select_cb(ssl_ctx, tls_alpn_select, NULL);
+    }
+    int rc = pthread_once(&tls_ticket_once, tls_ticket_make);
+    CHECK(rc == 0);
+    size_t name_len = strnlen(conf->name, SSL_MAX_SID_CTX_LENGTH);
+    bool works =
+        tls_ticket_status == 1 && SSL_CTX_set_min_proto_version(ssl_ctx, TLS1_2_VERSION) == 1 &&
+        SSL_CTX_set_max_proto_version(ssl_ctx, TLS1_3_VERSION) == 1 &&
+        SSL_CTX_set_cipher_list(ssl_ctx, "ECDHE+AESGCM:ECDHE+CHACHA20") == 1 &&
+        SSL_CTX_set_tlsext_ticket_keys(ssl_ctx, tls_ticket_keys, sizeof(tls_ticket_keys)) == 1 &&
+        SSL_CTX_set_session_id_context(ssl_ctx, (const unsigned char *)conf->name, (unsigned)name_len) == 1;
+    return works ? 0 : -ENOTSUP;
+}
+
+static int tls_ssl_ctx_open(const struct conf_listener *conf, SSL_CTX **out, struct tls_certificate *about,
+                            struct err *err)
+{
+    int rc = tls_file_check(conf->tls.certificate, false, err);
+    if (rc == 0) {
+        rc = tls_file_check(conf->tls.key, true, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    ERR_clear_error();
+    SSL_CTX *ssl_ctx = SSL_CTX_new(TLS_server_method());
+    if (ssl_ctx == NULL) {
+        return err_set(err, -ENOMEM, "OpenSSL makes no context: %s", tls_reason());
+    }
+    rc = tls_configure(ssl_ctx, conf);
+    if (rc < 0) {
+        (void)err_set(err, rc, "OpenSSL refuses TLS 1.2 and 1.3 as we need them: %s", tls_reason());
+    } else {
+        rc = tls_load_pair(ssl_ctx, &conf->tls, err);
+    }
+    if (rc == 0) {
+        rc = tls_certificate_look(ssl_ctx, conf->tls.certificate, about, err);
+    }
+    if (rc < 0) {
+        SSL_CTX_free(ssl_ctx);
+        return rc;
+    }
+    *out = ssl_ctx;
+    return 0;
+}
+
+int tls_files_check(const struct conf_listener *conf, struct tls_certificate *out, struct err *err)
+{
+    SSL_CTX *ssl_ctx = NULL;
+    int rc = tls_ssl_ctx_open(conf, &ssl_ctx, out, err);
+    SSL_CTX_free(ssl_ctx);
+    return rc;
+}
+
+int tls_context_open(const struct conf_listener *conf, struct tls_context **out,
+                     struct tls_certificate *about, struct err *err)
+{
+    struct tls_context *context = calloc(1, sizeof(*context));
     if (context == NULL) {
-        return err_set(err, -ENOMEM, "tls: OpenSSL gave no context");
+        return err_set(err, -ENOMEM, "out of memory");
     }
-    if (SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION) != 1) {
-        return tls_refused(context, err, "minimum version", "TLS 1.2");
+    context->conf = conf;
+    int rc = tls_ssl_ctx_open(conf, &context->ssl_ctx, about, err);
+    if (rc < 0) {
+        free(context);
+        return rc;
     }
-    if (SSL_CTX_use_certificate_chain_file(context, certificate) != 1) {
-        return tls_refused(context, err, "certificate", certificate);
-    }
-    if (SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1 ||
-        SSL_CTX_check_private_key(context) != 1) {
-        return tls_refused(context, err, "key", key);
-    }
-    SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE);
-    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_AUTO_RETRY);
+    rc = pthread_mutex_init(&context->lock, NULL);
+    CHECK(rc == 0);
     *out = context;
     return 0;
 }
 
-/* ---- buffers --------------------------------------------------------------------------------------------------- */
-
-static void tls_retain(struct slice_owner *owner, const struct slice *slice)
+static void tls_lock(struct tls_context *context)
 {
-    struct tls_buffers *buffers = CONTAINER_OF(owner, struct tls_buffers, owner);
-    CHECK(buffers->refs[slice->token] > 0);
-    buffers->refs[slice->token]++;
+    int rc = pthread_mutex_lock(&context->lock);
+    CHECK(rc == 0);
 }
 
-static void tls_release(struct slice_owner *owner, const struct slice *slice)
+static void tls_unlock(struct tls_context *context)
 {
-    struct tls_buffers *buffers = CONTAINER_OF(owner, struct tls_buffers, owner);
-    CHECK(buffers->refs[slice->token] > 0);
-    buffers->refs[slice->token]--;
-    if (buffers->refs[slice->token] == 0) {
-        pool_give(&buffers->pool, pool_item(&buffers->pool, (uint32_t)slice->token));
+    int rc = pthread_mutex_unlock(&context->lock);
+    CHECK(rc == 0);
+}
+
+int tls_context_reload(struct tls_context *context, struct tls_certificate *about, struct err *err)
+{
+    SSL_CTX *fresh = NULL;
+    int rc = tls_ssl_ctx_open(context->conf, &fresh, about, err);
+    if (rc < 0) {
+        return rc;
     }
-}
-
-int tls_buffers_open(struct tls_buffers *buffers)
-{
-    memset(buffers, 0, sizeof(*buffers));
-    buffers->owner = (struct slice_owner){.retain = tls_retain, .release = tls_release};
-    return pool_open(&buffers->pool, TLS_BUFFER_SIZE, TLS_BUFFERS);
-}
-
-void tls_buffers_close(struct tls_buffers *buffers)
-{
-    if (buffers->pool.memory != NULL) {
-        pool_close(&buffers->pool);
-    }
-}
-
-/* ---- a connection ---------------------------------------------------------------------------------------------- */
-
-int tls_open(struct tls *tls, SSL_CTX *context)
-{
-    memset(tls, 0, sizeof(*tls));
-    BIO *in = BIO_new(BIO_s_mem());
-    SSL *ssl = SSL_new(context);
-    if (in == NULL || ssl == NULL) {
-        BIO_free(in);
-        SSL_free(ssl);
-        return -ENOMEM;
-    }
-    BIO_set_mem_eof_return(in, -1); /* Empty means "later", not the end. */
-    SSL_set0_rbio(ssl, in);
-    SSL_set_accept_state(ssl);
-    tls->ssl = ssl;
-    tls->in = in;
+    tls_lock(context);
+    SSL_CTX *old = context->ssl_ctx;
+    context->ssl_ctx = fresh;
+    tls_unlock(context);
+    SSL_CTX_free(old); /* Each connection holds a reference of its own. */
     return 0;
 }
 
-void tls_close(struct tls *tls)
+void tls_context_close(struct tls_context *context)
 {
-    if (tls->ssl == NULL) {
+    if (context == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < tls->queued; i++) {
-        BIO_free(tls->queue[i].bio);
-    }
-    SSL_free(tls->ssl); /* With its BIOs. */
-    memset(tls, 0, sizeof(*tls));
+    SSL_CTX_free(context->ssl_ctx);
+    (void)pthread_mutex_destroy(&context->lock); /* Nobody waits on it any more. */
+    free(context);
 }
 
-void tls_feed(struct tls *tls, const struct slice *slice)
+SSL *tls_context_ssl(struct tls_context *context)
 {
-    int written = BIO_write(tls->in, slice->addr, (int)slice->len);
-    tls->is_failed |= written != (int)slice->len; /* Only without memory. */
-}
-
-/* Gives OpenSSL a fresh block to write into. */
-static bool tls_block_begin(struct tls *tls)
-{
-    BIO *bio = tls->queued < TLS_QUEUE ? BIO_new(BIO_s_mem()) : NULL;
-    if (bio == NULL) {
-        tls->is_failed = true;
-        return false;
+    tls_lock(context);
+    SSL *ssl = SSL_new(context->ssl_ctx); /* Takes a reference to the context. */
+    tls_unlock(context);
+    if (ssl != NULL) {
+        SSL_set_accept_state(ssl);
     }
-    SSL_set0_wbio(tls->ssl, bio);
-    return true;
-}
-
-/* Queues what was written, if anything. The block's BIO is kept by a reference of ours. */
-static void tls_block_end(struct tls *tls, uint64_t cookie)
-{
-    BIO *bio = SSL_get_wbio(tls->ssl);
-    if (BIO_pending(bio) > 0) {
-        int rc = BIO_up_ref(bio);
-        CHECK(rc == 1);
-        tls->queue[tls->queued++] = (struct tls_block){.bio = bio, .cookie = cookie};
-    }
-    SSL_set0_wbio(tls->ssl, NULL);
-}
-
-static enum tls_status tls_result(struct tls *tls, int rc)
-{
-    int reason = SSL_get_error(tls->ssl, rc);
-    ERR_clear_error();
-    if (reason == SSL_ERROR_WANT_READ) {
-        return TLS_MORE;
-    }
-    if (reason == SSL_ERROR_ZERO_RETURN) {
-        tls->is_closed = true;
-        return TLS_CLOSED;
-    }
-    tls->is_failed = true;
-    return TLS_FAILED;
-}
-
-enum tls_status tls_read(struct tls *tls, struct tls_buffers *buffers, struct slice *out)
-{
-    if (tls->is_failed || tls->is_closed) {
-        return tls->is_failed ? TLS_FAILED : TLS_CLOSED;
-    }
-    uint8_t *buffer = pool_take(&buffers->pool);
-    if (buffer == NULL) {
-        return TLS_BUSY;
-    }
-    if (!tls_block_begin(tls)) {
-        pool_give(&buffers->pool, buffer);
-        return TLS_FAILED;
-    }
-    int len = SSL_read(tls->ssl, buffer, TLS_BUFFER_SIZE);
-    enum tls_status status = len > 0 ? TLS_DATA : tls_result(tls, len);
-    tls_block_end(tls, TLS_COOKIE); /* Handshake messages, alerts, session tickets. */
-    tls->is_established = SSL_is_init_finished(tls->ssl) == 1;
-    if (status != TLS_DATA) {
-        pool_give(&buffers->pool, buffer);
-        return status;
-    }
-    uint32_t index = pool_index(&buffers->pool, buffer);
-    buffers->refs[index] = 1;
-    *out = (struct slice){
-        .addr = buffer, .len = (uint32_t)len, .buf_index = -1, .owner = &buffers->owner, .token = index};
-    return TLS_DATA;
-}
-
-bool tls_write(struct tls *tls, const struct iovec *iov, uint32_t iov_count, uint64_t cookie)
-{
-    if (tls->is_failed || tls->is_end_queued || !tls_block_begin(tls)) {
-        return false;
-    }
-    bool is_good = true;
-    for (uint32_t i = 0; i < iov_count && is_good; i++) {
-        is_good = SSL_write(tls->ssl, iov[i].iov_base, (int)iov[i].iov_len) == (int)iov[i].iov_len;
-    }
-    tls_block_end(tls, cookie);
-    ERR_clear_error();
-    tls->is_failed |= !is_good;
-    return is_good;
-}
-
-void tls_end(struct tls *tls)
-{
-    if (tls->is_failed || tls->is_end_queued || !tls->is_established || !tls_block_begin(tls)) {
-        return;
-    }
-    (void)SSL_shutdown(tls->ssl); /* 0: ours is written, the peer's is not awaited. */
-    tls_block_end(tls, TLS_COOKIE);
-    ERR_clear_error();
-    tls->is_end_queued = true;
-}
-
-bool tls_next(struct tls *tls, struct iovec *iov)
-{
-    if (tls->sending == tls->queued) {
-        return false;
-    }
-    char *bytes = NULL;
-    long len = BIO_get_mem_data(tls->queue[tls->sending].bio, &bytes);
-    CHECK(len > 0);
-    *iov = (struct iovec){.iov_base = bytes, .iov_len = (size_t)len};
-    tls->sending++;
-    return true;
-}
-
-uint64_t tls_sent(struct tls *tls)
-{
-    CHECK(tls->sending > 0);
-    uint64_t cookie = tls->queue[0].cookie;
-    BIO_free(tls->queue[0].bio);
-    tls->queued--;
-    tls->sending--;
-    memmove(&tls->queue[0], &tls->queue[1], tls->queued * sizeof(tls->queue[0]));
-    return cookie;
+    return ssl;
 }

@@ -397,10 +397,6 @@ void upload_close(struct upload *upload)
 
 static bool uploads_buffers_are_short(const struct worker *worker)
 {
-    const struct pool *plain = &worker->tls_buffers.pool; /* Empty without TLS. */
-    if (plain->free_count * 4 < plain->count) {
-        return true;
-    }
     for (uint32_t i = 0; i < worker->listener_count; i++) {
         const struct listener *listener = &worker->listeners[i];
         uint64_t total = listener->info.buffers_total;

@@ -39,35 +39,14 @@ static void worker_sizes(const struct worker *worker, struct worker_sizes *sizes
 
 static void worker_pools_close(struct worker *worker)
 {
-    struct pool *pools[] = {&worker->conns,  &worker->exchanges, &worker->inbox_nodes,
-                            &worker->blocks, &worker->tables,    &worker->tls_conns};
+    struct pool *pools[] = {&worker->conns, &worker->exchanges, &worker->inbox_nodes, &worker->blocks,
+                            &worker->tables};
     for (size_t i = 0; i < ARRAY_COUNT(pools); i++) {
         pool_close(pools[i]);
     }
-    tls_buffers_close(&worker->tls_buffers);
     if (worker->peers.places != NULL) {
         peers_close(&worker->peers);
     }
-}
-
-static uint32_t worker_tls_conns(const struct worker *worker)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < worker->listener_count; i++) {
-        const struct conf_listener *conf = worker->listeners[i].conf;
-        count += conf->tls.certificate[0] != '\0' ? conf->limits.connections_max : 0;
-    }
-    return count;
-}
-
-static int worker_tls_open(struct worker *worker)
-{
-    uint32_t conns = worker_tls_conns(worker);
-    if (conns == 0) {
-        return 0;
-    }
-    int rc = pool_open(&worker->tls_conns, sizeof(struct tls), conns);
-    return rc < 0 ? rc : tls_buffers_open(&worker->tls_buffers);
 }
 
 static int worker_pools_open(struct worker *worker, struct err *err)
@@ -101,10 +80,9 @@ static int worker_pools_open(struct worker *worker, struct err *err)
     }
     metrics_add(&worker->cells->memory_bytes, bytes);
     int rc = peers_open(&worker->peers, sizes.conns);
-    rc = rc < 0 ? rc : worker_tls_open(worker);
     if (rc < 0) {
         worker_pools_close(worker);
-        return err_set(err, rc, "worker %u: no memory for the table of peers or TLS", worker->index);
+        return err_set(err, rc, "worker %u: no memory for the table of peers", worker->index);
     }
     return 0;
 }
@@ -127,7 +105,6 @@ static void worker_listener_init(struct worker *worker, uint32_t index, const st
 static void worker_lists_init(struct worker *worker, uint64_t now_ns)
 {
     list_init(&worker->exchange_waiters);
-    list_init(&worker->tls_waiters);
     list_init(&worker->read_waiters);
     list_init(&worker->block_waiters);
     list_init(&worker->uploads);
@@ -380,9 +357,6 @@ static void worker_waiters(struct worker *worker)
 {
     worker_resume(&worker->read_waiters);
     worker_resume(&worker->block_waiters);
-    while (!list_is_empty(&worker->tls_waiters) && worker->tls_buffers.pool.free_count > 0) {
-        conn_run(CONTAINER_OF(list_take_first(&worker->tls_waiters), struct conn, tls_waiter));
-    }
     while (!list_is_empty(&worker->exchange_waiters) && worker->exchanges.free_count > 0) {
         conn_run(CONTAINER_OF(list_take_first(&worker->exchange_waiters), struct conn, waiter));
     }

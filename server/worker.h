@@ -30,7 +30,6 @@
 #include "server/metrics.h"
 #include "server/peer.h"
 #include "server/timer.h"
-#include "server/tls.h"
 #include "storage/store.h"
 
 #define WORKER_RX_EVENTS 256U /* receive events of one instance per turn */
@@ -50,7 +49,7 @@ struct worker;
 struct worker_shared {
     _Atomic uint64_t raw_sequence;                        /* {seq} of key templates */
     _Atomic(struct auth_keys *) keys[CONF_LISTENERS_MAX]; /* NULL: the listener has no credentials */
-    _Atomic(SSL_CTX *) tls[CONF_LISTENERS_MAX];           /* NULL: the listener is plain */
+    struct tls_context *tls[CONF_LISTENERS_MAX];          /* NULL: plain; constant while workers run */
 };
 
 struct listener {
@@ -112,12 +111,9 @@ struct worker {
     struct peers peers;
     struct timers timers;
     struct hasher hasher;
-    struct pool tls_conns; /* struct tls, as many as connections; not opened without TLS */
-    struct tls_buffers tls_buffers;
     struct mpsc messages;
 
     struct list exchange_waiters; /* conns that found no free exchange */
-    struct list tls_waiters;      /* conns that found no free plaintext buffer */
     struct list read_waiters;     /* exchanges that found no free read buffer */
     struct list block_waiters;    /* exchanges that found no free block or table */
     struct list uploads;          /* open puts, least recently fed first */

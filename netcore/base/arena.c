@@ -12,7 +12,6 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "base/peek.h"
 
 #ifndef MAP_HUGE_SHIFT
 #define MAP_HUGE_SHIFT 26
@@ -70,7 +69,7 @@ int arena_open(struct arena *arena, const struct arena_options *options, struct 
     if (page_size > MIB) {
         flags |= MAP_HUGETLB | (__builtin_ctzll(page_size) << MAP_HUGE_SHIFT);
     }
-    void *base = peek_map(size, flags);
+    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (base == MAP_FAILED) {
         return arena_map_refused(-errno, size, page_size, err);
     }

@@ -115,6 +115,7 @@ struct rx_options {
     uint32_t user_timeout_ms; /* TCP_USER_TIMEOUT; 0: system default */
     const char *interface;    /* zcrx, af_xdp; NULL otherwise */
     uint32_t queue;           /* zcrx, af_xdp */
+    const void *filter;       /* a filter above a backend (TLS): its own options; NULL otherwise */
 };
 
 struct rx;

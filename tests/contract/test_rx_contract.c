@@ -4,7 +4,7 @@
  * ownership, flow control, ends of life) is the same whichever path the bytes take. Method: a listener of the backend
  * under test on loopback, clients on plain sockets in the same thread, and a pump that polls the backend until a
  * stated condition holds. RX_BACKEND names the backend: socket
- * (default) or zcrx: device-less, or on RX_INTERFACE with clients in the namespace RX_NETNS. Those run in the VM lane.
+ * (default), tls (test_rx_contract_tls.c) or zcrx: device-less, or on RX_INTERFACE with clients in the namespace RX_NETNS. Those run in the VM lane.
  */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -23,7 +24,13 @@
 #include "base/rng.h"
 #include "nic/nic.h"
 #include "rx/rx.h"
+#include "server/tls_rx.h"
+#include "tests/contract/peer.h"
+#include "tests/lib/tls_pair.h"
 
+#ifndef RX_BACKEND_DEFAULT
+#define RX_BACKEND_DEFAULT "socket"
+#endif
 #define CONNS_MAX 8U
 #define PATIENCE_NS (30 * NS_PER_S)
 #define HELD_MAX 65536U
@@ -44,8 +51,9 @@ struct bench {
     struct uring uring;
     struct arena arena;
     struct rx *rx;
-    uint32_t buffers;     /* as granted; a device-less zcrx area has buffers of one page */
-    uint32_t buffer_size; /* as asked */
+    struct tls_context *tls; /* NULL: plain */
+    uint32_t buffers;        /* as granted; a device-less zcrx area has buffers of one page */
+    uint32_t buffer_size;    /* as asked */
     uint64_t area_size;
     uint32_t address; /* network order */
     uint16_t port;
@@ -65,6 +73,29 @@ static const char *from_env(const char *name, const char *otherwise)
 {
     const char *value = getenv(name);
     return value != NULL ? value : otherwise;
+}
+
+static bool backend_is(const char *name)
+{
+    return strcmp(from_env("RX_BACKEND", RX_BACKEND_DEFAULT), name) == 0;
+}
+
+static void bench_tls(struct bench *bench)
+{
+    static struct conf_listener conf = {.name = "test"};
+    struct err err = {""};
+    mkdir("build/scratch", 0700);
+    snprintf(conf.tls.certificate, sizeof(conf.tls.certificate), "build/scratch/contract-%d.crt",
+             (int)getpid());
+    snprintf(conf.tls.key, sizeof(conf.tls.key), "build/scratch/contract-%d.key", (int)getpid());
+    tls_pair_write(&(struct tls_pair){.certificate = conf.tls.certificate,
+                                      .key = conf.tls.key,
+                                      .name = "test",
+                                      .to_s = 86400,
+                                      .key_mode = 0600});
+    cr_assert(tls_context_open(&conf, &bench->tls, NULL, &err) == 0, "%s", err.text);
+    unlink(conf.tls.certificate);
+    unlink(conf.tls.key);
 }
 
 /* With RX_INTERFACE the NIC is prepared as a node with manage_nic prepares it: queue RX_QUEUE, one rule for the port. */
@@ -99,6 +130,10 @@ static void bench_memory(struct bench *bench, uint32_t buffers)
     cr_assert(uring_open(&bench->uring, &uring_options, &err) == 0, "%s", err.text);
     bool huge = getenv("RX_INTERFACE") != NULL;
     buffers = huge ? 256 : buffers; /* a NIC queue keeps tens of buffers to itself */
+    if (backend_is("tls")) {
+        buffers +=
+            buffers / 3 > 2 ? (buffers + 2) / 3 : 2; /* the quarter of the whole that holds ciphertext */
+    }
     struct arena_options arena_options = {.staging_size = 4096,
                                           .area_size = (uint64_t)buffers * bench->buffer_size,
                                           .pages = huge ? ARENA_PAGES_2MIB : ARENA_PAGES_NORMAL,
@@ -137,8 +172,16 @@ static void bench_open(struct bench *bench, uint32_t buffers, uint32_t conn_buff
     close(probe);
     bench->port = ntohs(in->sin_port);
     bench_prepare_nic(bench);
-    bool zcrx = strcmp(from_env("RX_BACKEND", "socket"), "zcrx") == 0;
-    cr_assert(rx_open(zcrx ? &rx_zcrx_ops : &rx_socket_ops, &options, &bench->rx, &err) == 0, "%s", err.text);
+    struct tls_rx_options tls = {.handshake_timeout_ns = PATIENCE_NS};
+    if (backend_is("tls")) {
+        bench_tls(bench);
+        tls.context = bench->tls;
+        options.filter = &tls;
+    }
+    const struct rx_ops *ops = backend_is("zcrx")  ? &rx_zcrx_ops
+                               : backend_is("tls") ? &tls_rx_ops
+                                                   : &rx_socket_ops;
+    cr_assert(rx_open(ops, &options, &bench->rx, &err) == 0, "%s", err.text);
     bench->buffers = bench->rx->info.buffers_total;
 }
 
@@ -153,6 +196,7 @@ static void bench_close(struct bench *bench)
 {
     bench_release_all(bench);
     rx_close(bench->rx);
+    tls_context_close(bench->tls);
     if (getenv("RX_INTERFACE") != NULL) {
         struct err err = {""};
         uring_close(&bench->uring); /* Ends the registration; the NIC's setting cannot change before. */
@@ -223,6 +267,7 @@ static void turn(struct bench *bench, uint64_t wait_ns)
     for (int i = 0; i < count; i++) {
         take_event(bench, &events[i]);
     }
+    peer_flush_all();
     bool now = count > 0 || rx_deadline(bench->rx) == 0;
     cr_assert(uring_submit_and_wait(&bench->uring, now ? 0 : wait_ns) == 0);
     uring_reap(&bench->uring, 256);
@@ -280,6 +325,10 @@ static int client_open(struct bench *bench, uint32_t *place)
     uint64_t opened = bench->rx->stats.conns_opened;
     int fd = client_connect(bench);
     PUMP_UNTIL(bench, bench->rx->stats.conns_opened > opened);
+    if (bench->tls != NULL) {
+        peer_tls_begin(fd);
+        PUMP_UNTIL(bench, peer_tls_is_ready(fd));
+    }
     for (uint32_t i = 0; i < CONNS_MAX; i++) {
         if (bench->seen[i].open && !bench->seen[i].closed) {
             *place =
@@ -299,7 +348,7 @@ static void client_send(struct bench *bench, int fd, uint64_t *offset, uint64_t 
         for (uint32_t i = 0; i < want; i++) {
             buf[i] = pattern(*offset + i);
         }
-        ssize_t sent = send(fd, buf, want, MSG_NOSIGNAL);
+        ssize_t sent = peer_send(fd, buf, want);
         cr_assert(sent > 0 || errno == EAGAIN);
         *offset += sent > 0 ? (uint64_t)sent : 0;
         cr_assert(clock_monotonic_ns() < deadline, "the receiver does not take bytes");
@@ -321,13 +370,13 @@ Test(rx_contract, a_stream_arrives_whole_in_order_and_ends_with_eof)
     bench_open(&bench, 16, 0);
     int fd = client_open(&bench, &place);
     client_send(&bench, fd, &sent, 1000003, 7001);
-    shutdown(fd, SHUT_WR);
+    PUMP_UNTIL(&bench, peer_shutdown(fd));
     PUMP_UNTIL(&bench, bench.seen[place].eof);
     cr_expect(bench.seen[place].bytes == 1000003);
     cr_expect(bench.seen[place].mismatches == 0);
     cr_expect(!bench.seen[place].place_broken);
     close_conn(&bench, place, false);
-    close(fd);
+    peer_close(fd);
     cr_expect(bench.rx->stats.buffers_free == bench.buffers, "every buffer is back");
     bench_close(&bench);
 }
@@ -349,7 +398,7 @@ Test(rx_contract, one_byte_segments_share_a_buffer)
     }
     cr_expect(bench.seen[place].mismatches == 0);
     close_conn(&bench, place, true);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -367,7 +416,7 @@ Test(rx_contract, an_idle_connection_holds_no_buffer)
     settle(&bench);
     cr_expect(bench.rx->stats.buffers_free == bench.buffers, "bytes were released, so the buffer is back");
     close_conn(&bench, place, false);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -388,7 +437,7 @@ Test(rx_contract, when_all_buffers_are_held_nothing_is_lost_and_release_resumes)
             buf[i] = pattern(offset + i);
         }
         uint64_t left = total - offset;
-        ssize_t sent = send(fd, buf, left < sizeof(buf) ? left : sizeof(buf), MSG_NOSIGNAL);
+        ssize_t sent = peer_send(fd, buf, left < sizeof(buf) ? left : sizeof(buf));
         if (sent > 0) {
             offset += (uint64_t)sent;
             moved = clock_monotonic_ns();
@@ -413,7 +462,7 @@ Test(rx_contract, when_all_buffers_are_held_nothing_is_lost_and_release_resumes)
     PUMP_UNTIL(&bench, bench.seen[place].bytes == total);
     cr_expect(bench.seen[place].mismatches == 0);
     close_conn(&bench, place, true);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -429,7 +478,7 @@ Test(rx_contract, one_connection_never_holds_more_than_its_bound_and_others_go_o
     for (uint32_t i = 0; i < sizeof(junk); i++) {
         junk[i] = pattern(i);
     }
-    cr_assert(send(fd, junk, sizeof(junk), MSG_NOSIGNAL) == (ssize_t)sizeof(junk));
+    cr_assert(peer_send(fd, junk, sizeof(junk)) == (ssize_t)sizeof(junk));
     PUMP_UNTIL(&bench, bench.seen[greedy].bytes > 4096);
     for (int i = 0; i < 10; i++) {
         settle(&bench);
@@ -437,12 +486,12 @@ Test(rx_contract, one_connection_never_holds_more_than_its_bound_and_others_go_o
     /* zcrx may overshoot by what the kernel had queued already; from then on it must be still. */
     uint64_t before = bench.seen[greedy].bytes;
     cr_expect(before < sizeof(junk) || bench.rx->info.flow == RX_FLOW_SHARED, "%lu", (unsigned long)before);
-    ssize_t more = send(fd, junk, 1000, MSG_NOSIGNAL);
+    ssize_t more = peer_send(fd, junk, 1000);
     settle(&bench);
     cr_expect(bench.seen[greedy].bytes == before);
     int fd2 = client_open(&bench, &other);
     cr_assert(other != greedy);
-    cr_assert(send(fd2, junk, 100, MSG_NOSIGNAL) == 100);
+    cr_assert(peer_send(fd2, junk, 100) == 100);
     PUMP_UNTIL(&bench, bench.seen[other].bytes == 100);
     bench.hold = false;
     bench_release_all(&bench);
@@ -451,8 +500,8 @@ Test(rx_contract, one_connection_never_holds_more_than_its_bound_and_others_go_o
     PUMP_UNTIL(&bench, bench.seen[greedy].bytes == sent + (more > 0 ? (uint64_t)more : 0));
     close_conn(&bench, greedy, true);
     close_conn(&bench, other, true);
-    close(fd);
-    close(fd2);
+    peer_close(fd);
+    peer_close(fd2);
     bench_close(&bench);
 }
 
@@ -474,7 +523,7 @@ Test(rx_contract, pause_stops_delivery_and_resume_continues)
     PUMP_UNTIL(&bench, bench.seen[place].bytes == 200000);
     cr_expect(bench.seen[place].mismatches == 0);
     close_conn(&bench, place, false);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -498,7 +547,7 @@ Test(rx_contract, slices_outlive_their_connection)
     cr_expect(bench.rx->stats.buffers_free < bench.buffers);
     bench_release_all(&bench);
     cr_expect(bench.rx->stats.buffers_free == bench.buffers);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -520,7 +569,7 @@ Test(rx_contract, a_retained_slice_needs_its_second_release)
     slice_release(&head);
     cr_expect(bench.rx->stats.buffers_free == bench.buffers);
     close_conn(&bench, place, true);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -531,7 +580,7 @@ static void client_expect(struct bench *bench, int fd, uint64_t want)
     uint64_t got = 0;
     for (uint64_t end = clock_monotonic_ns() + PATIENCE_NS; got < want;) {
         cr_assert(clock_monotonic_ns() < end, "got %lu of %lu", (unsigned long)got, (unsigned long)want);
-        ssize_t n = recv(fd, buf, sizeof(buf), 0);
+        ssize_t n = peer_recv(fd, buf, sizeof(buf));
         cr_assert(n > 0 || (n < 0 && errno == EAGAIN));
         for (ssize_t i = 0; i < n; i++) {
             cr_assert(buf[i] == pattern(got + (uint64_t)i));
@@ -565,7 +614,7 @@ Test(rx_contract, sends_arrive_in_order_also_from_several_fragments)
     client_expect(&bench, fd, 11 + 3 * MIB);
     PUMP_UNTIL(&bench, bench.seen[place].sent_ok == 2);
     close_conn(&bench, place, false);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -589,7 +638,7 @@ Test(rx_contract, too_many_sends_are_refused_and_a_close_waits_for_those_taken)
     client_expect(&bench, fd, (uint64_t)RX_SENDS_MAX * MIB);
     PUMP_UNTIL(&bench, bench.seen[place].closed);
     cr_expect(bench.seen[place].sent_ok == RX_SENDS_MAX);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -612,11 +661,11 @@ Test(rx_contract, an_abortive_close_drops_sends_and_resets_the_peer)
     ssize_t n = 1;
     for (uint64_t end = clock_monotonic_ns() + PATIENCE_NS; n > 0 || (n < 0 && errno == EAGAIN);) {
         cr_assert(clock_monotonic_ns() < end);
-        n = recv(fd, big, sizeof(big), 0);
+        n = peer_recv(fd, big, sizeof(big));
         turn(&bench, NS_PER_MS / 10);
     }
     cr_expect(n < 0 && errno == ECONNRESET, "%zd %s", n, strerror(errno));
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -634,12 +683,12 @@ Test(rx_contract, after_shutdown_the_peer_sees_eof_and_its_bytes_still_arrive)
     rx_shutdown(bench.rx, bench.seen[place].id);
     client_expect(&bench, fd, 5);
     settle(&bench);
-    cr_expect(recv(fd, buf, sizeof(buf), 0) == 0, "FIN came after the bytes");
+    cr_expect(peer_recv(fd, buf, sizeof(buf)) == 0, "FIN came after the bytes");
     cr_expect(rx_send(bench.rx, bench.seen[place].id, &iov, 1, 2) == -EPIPE);
     client_send(&bench, fd, &sent, 50000, 5000);
     PUMP_UNTIL(&bench, bench.seen[place].bytes == 50000);
     close_conn(&bench, place, false);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -655,7 +704,7 @@ Test(rx_contract, a_reset_by_the_peer_is_an_event_of_that_connection_only)
     client_send(&bench, fd, &sent, 100, 100);
     struct linger reset = {.l_onoff = 1, .l_linger = 0};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
-    close(fd);
+    peer_close(fd);
     PUMP_UNTIL(&bench, bench.seen[victim].reset);
     cr_expect(bench.seen[victim].reset_error == -ECONNRESET);
     close_conn(&bench, victim, false);
@@ -663,7 +712,7 @@ Test(rx_contract, a_reset_by_the_peer_is_an_event_of_that_connection_only)
     client_send(&bench, fd2, &sent, 5000, 1000);
     PUMP_UNTIL(&bench, bench.seen[other].bytes == 5000);
     close_conn(&bench, other, false);
-    close(fd2);
+    peer_close(fd2);
     cr_expect(bench.rx->stats.buffers_free == bench.buffers);
     bench_close(&bench);
 }
@@ -685,15 +734,15 @@ Test(rx_contract, connections_over_the_limit_are_closed_at_once_and_counted)
     for (uint64_t end = clock_monotonic_ns() + PATIENCE_NS; n < 0 && errno == EAGAIN;) {
         cr_assert(clock_monotonic_ns() < end);
         turn(&bench, NS_PER_MS);
-        n = recv(extra, &byte, 1, 0);
+        n = peer_recv(extra, &byte, 1);
     }
     cr_expect(n == 0 || (n < 0 && errno == ECONNRESET));
-    close(extra);
+    peer_close(extra);
     close_conn(&bench, 3, false);
-    close(fds[3]);
+    peer_close(fds[3]);
     fds[3] = client_open(&bench, &place);
     for (uint32_t i = 0; i < CONNS_MAX; i++) {
-        close(fds[i]);
+        peer_close(fds[i]);
     }
     bench_close(&bench);
 }
@@ -711,11 +760,11 @@ Test(rx_contract, accept_stop_refuses_new_connections_and_keeps_old_ones)
         .sin_family = AF_INET, .sin_addr.s_addr = bench.address, .sin_port = htons(bench.port)};
     int late = client_socket();
     cr_expect(connect(late, (struct sockaddr *)&in, sizeof(in)) < 0);
-    close(late);
+    peer_close(late);
     client_send(&bench, fd, &sent, 5000, 1000);
     PUMP_UNTIL(&bench, bench.seen[place].bytes == 5000);
     close_conn(&bench, place, false);
-    close(fd);
+    peer_close(fd);
     bench_close(&bench);
 }
 
@@ -769,7 +818,7 @@ Test(rx_contract, random_life_of_many_connections_loses_nothing)
         for (uint32_t j = 0; j < len; j++) {
             buf[j] = pattern(offsets[i] + j);
         }
-        ssize_t sent = send(fds[i], buf, len, MSG_NOSIGNAL);
+        ssize_t sent = peer_send(fds[i], buf, len);
         offsets[i] += sent > 0 ? (uint64_t)sent : 0;
         if (rng_chance(&rng, 1, 10)) {
             rx_pause(bench.rx, bench.seen[i].id);
@@ -795,7 +844,7 @@ Test(rx_contract, random_life_of_many_connections_loses_nothing)
         cr_expect(bench.seen[i].mismatches == 0, "seed %lu connection %u", (unsigned long)seed, i);
         cr_expect(!bench.seen[i].place_broken, "seed %lu connection %u", (unsigned long)seed, i);
         close_conn(&bench, i, rng_chance(&rng, 1, 2));
-        close(fds[i]);
+        peer_close(fds[i]);
     }
     cr_expect(bench.rx->stats.buffers_free == bench.buffers);
     bench_close(&bench);
