@@ -136,6 +136,8 @@ struct deleting {
 /* CopyObject and UploadPartCopy. */
 struct copying {
     bool is_replacing; /* x-amz-metadata-directive: REPLACE */
+    uint32_t lookups;  /* of the source */
+    void (*found)(struct exchange *x);
     char bucket[STORE_BUCKET_MAX + 1];
     struct store_name key;
 };

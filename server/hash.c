@@ -121,6 +121,9 @@ static void hasher_take_back(struct hasher *hasher, struct hash_job *job)
         stream->jobs--;
         stream->queued_bytes -= job->slice.len;
         slice_release(&job->slice);
+        if (stream->is_cancelled && stream->jobs == 0) {
+            list_append(&hasher->finished, &stream->link);
+        }
     } else if (job->kind == HASH_JOB_FINISH) {
         CHECK(stream->jobs > 0);
         stream->jobs--;
@@ -216,6 +219,7 @@ void hash_open(struct hash_stream *stream, struct hasher *hasher, void *user)
     stream->is_threaded = false;
     stream->is_finished = false;
     stream->is_finishing = false;
+    stream->is_cancelled = false;
     stream->queued_bytes = 0;
     stream->jobs = 0;
     list_init(&stream->link);
@@ -263,6 +267,12 @@ void hash_finish(struct hash_stream *stream)
     hash_compute_final(stream);
     stream->is_finished = true;
     list_append(&stream->hasher->finished, &stream->link);
+}
+
+void hash_cancel(struct hash_stream *stream)
+{
+    /* After hash_finish it comes back anyhow, and no job is given back behind that one. */
+    stream->is_cancelled = !stream->is_finishing;
 }
 
 const uint8_t *hash_digest(const struct hash_stream *stream, enum s3_checksum_kind kind)

@@ -37,6 +37,7 @@ struct hash_stream {
     bool is_threaded;      /* some digest is computed on the thread */
     bool is_finished;      /* digests are valid */
     bool is_finishing;     /* hash_finish was called */
+    bool is_cancelled;     /* hash_cancel was called */
     uint64_t queued_bytes; /* waiting for the thread */
     uint32_t jobs;         /* jobs of this stream that have not come back */
     struct list link;      /* in hasher->finished */
@@ -53,7 +54,7 @@ struct hasher {
     struct pool jobs;
     struct mpsc to_thread;
     struct mpsc to_worker; /* its eventfd wakes the worker */
-    struct list finished;  /* streams whose digests are ready */
+    struct list finished;  /* streams to return from hasher_poll */
     pthread_t thread;
     uint64_t starved; /* times no job was free, so that a digest was computed by waiting for the thread */
 };
@@ -63,7 +64,8 @@ int hasher_open(struct hasher *hasher, const struct hasher_options *options, str
 void hasher_close(struct hasher *hasher);
 /* Becomes readable when the thread has answered; -1 without a thread. */
 int hasher_event_fd(const struct hasher *hasher);
-/* Takes back what the thread has done; the worker calls it each turn. Then returns a finished stream, or NULL. */
+/* Takes back what the thread has done; the worker calls it each turn. Then returns a finished stream, or one that was
+ * cancelled and is idle now, or NULL. */
 struct hash_stream *hasher_poll(struct hasher *hasher);
 
 /* Prepares a stream without digests. */
@@ -74,6 +76,8 @@ int hash_add(struct hash_stream *stream, enum s3_checksum_kind kind);
 void hash_update(struct hash_stream *stream, const struct slice *slice);
 /* No more payload: the stream comes back from hasher_poll, not before the next call of it. */
 void hash_finish(struct hash_stream *stream);
+/* No digest is wanted any more. When the thread holds slices of the stream it comes back from hasher_poll once it does not. */
+void hash_cancel(struct hash_stream *stream);
 /* The digest of a finished stream, or NULL when the kind was not asked for. */
 const uint8_t *hash_digest(const struct hash_stream *stream, enum s3_checksum_kind kind);
 /* May the stream be closed? Not while the thread holds slices of it. */

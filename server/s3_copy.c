@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* s3_copy: CopyObject and UploadPartCopy. Only metadata moves: the copy refers to the source's extents. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/rng.h"
 #include "server/s3_handlers.h"
+
+#define COPY_LOOKUPS_MAX 16U /* of a source that is overwritten each time before the copy gets there */
 
 /* ---- the answer ----------------------------------------------------------------------------------------------- */
 
@@ -21,8 +24,33 @@ static void copy_respond(struct exchange *x, const struct store_attributes *attr
     http_respond_xml(x, 200);
 }
 
+/* Asks the store for the source. */
+static void copy_look_up(struct exchange *x)
+{
+    x->copying.lookups++;
+    memcpy(x->request.bucket, x->copying.bucket, sizeof(x->request.bucket));
+    x->request.key = x->copying.key;
+    exchange_submit(x, STORE_OBJECT_LOOKUP, x->copying.found);
+}
+
+/* Was the source overwritten or deleted between its lookup and the transaction? Then the copy is of what is there now. */
+static bool copy_looks_again(struct exchange *x)
+{
+    if (x->request.status != -ESTALE || x->copying.lookups >= COPY_LOOKUPS_MAX) {
+        return false;
+    }
+    store_object_release(x->worker->port, x->source);
+    x->source = NULL;
+    x->request.source = NULL;
+    copy_look_up(x);
+    return true;
+}
+
 static void copy_done(struct exchange *x)
 {
+    if (copy_looks_again(x)) {
+        return;
+    }
     if (s3_answer_failed(x)) {
         return;
     }
@@ -63,7 +91,7 @@ static enum s3_error copy_source_found(struct exchange *x)
 }
 
 /* Parses x-amz-copy-source into x->copying and asks the store for it. */
-static void copy_lookup(struct exchange *x, void (*after)(struct exchange *x))
+static void copy_begin(struct exchange *x, void (*found)(struct exchange *x))
 {
     struct s3_copy_source source;
     struct text header = http_request_header(x, "x-amz-copy-source");
@@ -81,9 +109,8 @@ static void copy_lookup(struct exchange *x, void (*after)(struct exchange *x))
     memcpy(x->copying.bucket, source.bucket.at, source.bucket.len);
     x->copying.bucket[source.bucket.len] = '\0';
     s3_name_set(&x->copying.key, source.key);
-    memcpy(x->request.bucket, x->copying.bucket, sizeof(x->request.bucket));
-    x->request.key = x->copying.key;
-    exchange_submit(x, STORE_OBJECT_LOOKUP, after);
+    x->copying.found = found;
+    copy_look_up(x);
 }
 
 /* ---- CopyObject ----------------------------------------------------------------------------------------------- */
@@ -133,7 +160,7 @@ void s3_copy_object(struct exchange *x)
         http_respond_error(x, error);
         return;
     }
-    copy_lookup(x, copy_object_found);
+    copy_begin(x, copy_object_found);
 }
 
 /* ---- UploadPartCopy ------------------------------------------------------------------------------------------- */
@@ -171,5 +198,5 @@ void s3_upload_part_copy(struct exchange *x)
         http_respond_error(x, S3_ERR_INVALID_PART_NUMBER);
         return;
     }
-    copy_lookup(x, part_copy_found);
+    copy_begin(x, part_copy_found);
 }

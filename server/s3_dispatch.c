@@ -61,6 +61,7 @@ static const struct {
     {ERR_PRECONDITION, S3_ERR_PRECONDITION_FAILED},
     {ERR_DEVICE_FAILED, S3_ERR_SERVICE_UNAVAILABLE},
     {ERR_SHUTDOWN, S3_ERR_SERVICE_UNAVAILABLE},
+    {-ESTALE, S3_ERR_SERVICE_UNAVAILABLE}, /* a copy whose source changed each time it was looked up */
 };
 
 enum s3_error s3_error_of(int status)

@@ -290,6 +290,7 @@ static void upload_end(struct upload *upload, enum upload_state state)
     list_remove(&upload->link);
     list_remove(&upload->throttled);
     if (state == UPLOAD_FAILED) {
+        hash_cancel(&upload->hashes); /* Or nobody would hear when the thread lets go of the last slice. */
         metrics_add(&x->listener->cells->uploads_aborted[upload->abort_cause], 1);
     }
 }

@@ -124,6 +124,23 @@ def a_reset_at_every_byte_of_an_upload_leaves_nothing():
 
 
 @lane.test
+def uploads_given_up_while_they_are_hashed_keep_nothing():
+    import struct
+    with Node() as node:
+        node.request("PUT", "/bkt")
+        body = os.urandom(1 << 20)
+        for i in range(60):
+            sock = node.connect()
+            sock.sendall(put_head("hashed", 2 * len(body), f"x-amz-content-sha256: {64 * '0'}\r\n") + body)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+        wait_for(lambda: node.metric("penstock_connections_open", listener="bulk") == 0, "the connections to be gone")
+        node.terminate()
+        assert node.wait(15) == 0  # A drain ends when nothing is held any more
+        node.start()
+
+
+@lane.test
 def early_errors_reach_clients_that_send_on():
     with Node() as node:
         body = b"x" * (8 << 20)

@@ -326,3 +326,34 @@ Test(hash, digests_are_right_on_a_thread_and_every_slice_comes_back)
 {
     check_hashes(true);
 }
+
+/* An upload that is given up hears of it when the thread lets go, or it would wait for ever. */
+Test(hash, a_cancelled_stream_comes_back_once_the_thread_holds_nothing)
+{
+    static uint8_t payload[1 << 16];
+    struct hasher hasher;
+    struct hash_stream stream;
+    struct err err;
+    struct hasher_options options = {.wants_thread = true, .jobs_max = 8};
+    struct slice_owner owner = {.retain = count_retain, .release = count_release};
+    struct slice slice = {.addr = payload, .len = sizeof(payload), .buf_index = -1, .owner = &owner};
+    slices_held = 0;
+    cr_assert_eq(hasher_open(&hasher, &options, &err), 0);
+    hash_open(&stream, &hasher, NULL);
+    cr_assert_eq(hash_add(&stream, S3_CHECKSUM_MD5), 0);
+    for (int i = 0; i < 4; i++) {
+        hash_update(&stream, &slice);
+    }
+    hash_cancel(&stream);
+    struct hash_stream *back;
+    while ((back = hasher_poll(&hasher)) == NULL) {
+        struct pollfd wait = {.fd = hasher_event_fd(&hasher), .events = POLLIN};
+        cr_assert_eq(poll(&wait, 1, 10000), 1);
+    }
+    cr_assert_eq(back, &stream);
+    cr_assert(hash_is_idle(&stream));
+    cr_assert_eq(slices_held, 0);
+    cr_assert_null(hasher_poll(&hasher));
+    hash_close(&stream);
+    hasher_close(&hasher);
+}
