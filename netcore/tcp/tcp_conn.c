@@ -39,7 +39,7 @@ void tcp_conn_open(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *
     conn->open_due = true;
     conn->window_max = (uint32_t)(window < window_limit ? window : window_limit);
     conn->rcv_mss = MSS_GUESS;
-    conn->frame_bytes = own;
+    conn->frame_bytes = own - (conn->terms.ts_on ? 12 : 0);
     conn->last_ack_sent = conn->rcv_nxt;
     conn->quick_acks = 16;
     conn->ts_recent_ns = now_ns;

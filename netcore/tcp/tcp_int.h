@@ -326,6 +326,12 @@ uint32_t tcp_receive(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn
                      const struct tcp_segment *segment, const struct tcp_part *parts);
 void tcp_receive_drop_all(struct tcp_engine *engine, struct tcp_conn *conn);
 void tcp_frame_free(struct tcp_engine *engine, uint32_t token);
+/* Buffers that a window speaks of: an eighth less than a connection may hold, because the peer may send smaller segments than
+ * those that the promise was reckoned with. */
+static inline uint32_t tcp_frames_promised(const struct tcp_engine *engine)
+{
+    return engine->config.conn_frames_max - max_u32(engine->config.conn_frames_max / 8, 1);
+}
 /* Right edge that could be advertised now; never left of rcv_edge. */
 uint32_t tcp_window_edge(struct tcp_engine *engine, struct tcp_conn *conn);
 /* The window field for the next segment; moves rcv_edge. */

@@ -124,7 +124,7 @@ static void terms_from_syn(const struct tcp_engine *engine, const struct tcp_seg
 /* The window of a SYN+ACK, never scaled. A function of the configuration only, because a cookie does not remember it. */
 static uint16_t syn_window(const struct tcp_engine *engine)
 {
-    uint64_t bytes = (uint64_t)engine->config.conn_frames_max * (engine->config.mtu - 40);
+    uint64_t bytes = (uint64_t)tcp_frames_promised(engine) * (engine->config.mtu - 72); /* IPv6, timestamps */
     return (uint16_t)(bytes < 65535 ? bytes : 65535);
 }
 

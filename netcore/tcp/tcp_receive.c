@@ -29,8 +29,8 @@ void tcp_ack_soon(struct tcp_engine *engine, struct tcp_conn *conn)
  * connections all windows get smaller before anything has to be refused. */
 static uint32_t frames_room(const struct tcp_engine *engine, const struct tcp_conn *conn)
 {
-    uint32_t own =
-        engine->config.conn_frames_max - min_u32(conn->frames_held, engine->config.conn_frames_max);
+    uint32_t promised_max = tcp_frames_promised(engine);
+    uint32_t own = promised_max - min_u32(conn->frames_held, promised_max);
     uint32_t all = engine->config.frames_hold_max - engine->stats.frames_held;
     return min_u32(own, all > 2 ? (all + 1) / 2 : all);
 }
@@ -39,7 +39,7 @@ uint32_t tcp_window_edge(struct tcp_engine *engine, struct tcp_conn *conn)
 {
     /* Buffers out of order lie inside the window already. */
     uint64_t bytes = ((uint64_t)frames_room(engine, conn) + conn->frames_ooo) * conn->frame_bytes;
-    uint64_t full = (uint64_t)engine->config.conn_frames_max * conn->frame_bytes;
+    uint64_t full = (uint64_t)tcp_frames_promised(engine) * conn->frame_bytes;
     bytes = bytes < conn->window_max ? bytes : conn->window_max;
     full = full < conn->window_max ? full : conn->window_max;
     uint32_t edge = conn->rcv_nxt + (uint32_t)bytes;
@@ -63,7 +63,7 @@ uint16_t tcp_window_take(struct tcp_engine *engine, struct tcp_conn *conn)
     field = min_u32(field, 65535);
     conn->rcv_edge = seq_max(conn->rcv_edge, conn->rcv_nxt + (field << shift));
     if (conn->rcv_edge - conn->rcv_nxt < conn->frame_bytes &&
-        conn->frames_held < engine->config.conn_frames_max && !list_is_linked(&conn->starved_link)) {
+        conn->frames_held < tcp_frames_promised(engine) && !list_is_linked(&conn->starved_link)) {
         list_append(&engine->starved, &conn->starved_link);
     }
     return (uint16_t)field;
@@ -79,7 +79,7 @@ void tcp_window_opened(struct tcp_engine *engine, struct tcp_conn *conn)
     /* Worth a packet only if the peer may be waiting: when the window at least doubles, and by two segments. */
     uint32_t step = min_u32(conn->window_max / 2, 2 * tcp_mss_own(engine, &conn->node.tuple));
     if (then < 2 * now || then - now < step) {
-        if (now < conn->frame_bytes && conn->frames_held < engine->config.conn_frames_max &&
+        if (now < conn->frame_bytes && conn->frames_held < tcp_frames_promised(engine) &&
             !list_is_linked(&conn->starved_link)) {
             list_append(&engine->starved, &conn->starved_link);
         }
@@ -363,8 +363,10 @@ static void learn_sizes(struct tcp_conn *conn, const struct tcp_segment *segment
 {
     conn->rcv_mss = max_u32(conn->rcv_mss, segment->len);
     for (uint32_t i = 0; i < count; i++) {
-        /* A moving average over 16 buffers; the bytes of a window are what its buffers will likely hold. */
-        int32_t step = ((int32_t)runs[i].len - (int32_t)conn->frame_bytes) / 16;
+        /* A moving average: the bytes of a window are what its buffers will likely hold. It falls faster than it rises,
+         * because a window that promised too much ends in refused segments. */
+        int32_t step = (int32_t)runs[i].len - (int32_t)conn->frame_bytes;
+        step = step < 0 ? step / 4 : step / 8;
         conn->frame_bytes = max_u32((uint32_t)((int32_t)conn->frame_bytes + step), FRAME_BYTES_MIN);
     }
 }

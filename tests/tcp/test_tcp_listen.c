@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Families "listen", "handshake" and "challenge": what a SYN and what follows it is answered with. Method: tcp_rig.h. Names are
+ * state_stimulus.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+
+#include "tcp_rig.h"
+
+static struct rig rig;
+
+#define OFFER                                                                                                \
+    .flags = TCP_SYN, .seq = 0, .options = (struct tcp_options)                                              \
+    {                                                                                                        \
+        .mss = 1460, .sack_permitted = true, .has_wscale = true, .wscale = 7                                 \
+    }
+#define SYNACK (TCP_SYN | TCP_ACK)
+
+Test(tcp_listen, syn_is_answered_with_all_that_was_offered)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    cr_assert(rig.seg.options.mss == 1460);
+    cr_assert(rig.seg.options.has_wscale && rig.seg.options.sack_permitted && rig.seg.options.has_ts);
+    cr_assert(rig.seg.options.ts_echo == (uint32_t)(rig.now / NS_PER_MS));
+    cr_assert(memcmp(rig.packet, rig.peer->link.peer_mac, 6) == 0);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_listen, syn_without_options_gets_none)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->ts_on = false;
+    IN(.flags = TCP_SYN, .seq = 0);
+    EXPECT(SYNACK, 0, 1, 0);
+    cr_assert(!rig.seg.options.has_wscale && !rig.seg.options.sack_permitted && !rig.seg.options.has_ts);
+    rig_close(&rig);
+}
+
+Test(tcp_listen, syn_with_data_acknowledges_the_syn_only)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER, .len = 100);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig_close(&rig);
+}
+
+Test(tcp_listen, syn_zero_and_tiny_mss_still_send_useful_segments)
+{
+    static const uint8_t bytes[4096];
+    for (uint16_t mss = 0; mss < 3; mss++) {
+        rig_open(&rig, &(struct tcp_config){0});
+        rig.peer->ts_on = false;
+        IN(.flags = TCP_SYN, .seq = 0, .options = (struct tcp_options){.mss = mss});
+        EXPECT(SYNACK, 0, 1, 0);
+        rig.peer->seq = rig.peer->ack = 1;
+        IN(.window = 65535);
+        struct iovec iov = {(void *)bytes, sizeof(bytes)};
+        cr_assert(tcp_send(rig.engine, rig.now, rig.id, &iov, 1, 1) == 0);
+        cr_assert(rig_out(&rig) != NULL);
+        cr_assert(rig.seg.len == (mss == 0 ? 536 : 64), "%u", rig.seg.len);
+        rig_close(&rig);
+    }
+}
+
+Test(tcp_listen, syn_window_scale_over_14_counts_as_14)
+{
+    static const uint8_t bytes[1460];
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.flags = TCP_SYN, .seq = 0,
+       .options = (struct tcp_options){.mss = 1460, .has_wscale = true, .wscale = 15});
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->seq = rig.peer->ack = 1;
+    IN(.window = 1); /* 16384 bytes, not 32768 */
+    struct iovec iov[8];
+    for (int i = 0; i < 8; i++) {
+        iov[i] = (struct iovec){(void *)bytes, sizeof(bytes)};
+    }
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, iov, 8, 1) == 0);
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, iov, 8, 2) == 0);
+    uint32_t sent = 0;
+    for (int round = 0; round < 3; round++) { /* so that only the window can be the limit */
+        while (rig_out(&rig) != NULL) {
+            sent += rig.seg.len;
+        }
+        if (round < 1) {
+            rig_advance(&rig, RIG_MS);
+            IN(.ack = 1 + sent, .window = 1);
+        }
+    }
+    cr_assert(sent <= 14600 + 16384, "%u", sent);
+    cr_assert(sent > 16384, "%u", sent);
+    rig_close(&rig);
+}
+
+Test(tcp_listen, ack_gets_rst)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.seq = 5, .ack = 77);
+    EXPECT(TCP_RST, 77, 0, 0);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_listen, rst_is_never_answered)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.flags = TCP_RST);
+    IN(.flags = TCP_RST | TCP_ACK);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_listen, syn_to_another_port_gets_rst_with_ack)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->tuple.local_port = 81;
+    IN(OFFER);
+    EXPECT(TCP_RST | TCP_ACK, 0 - rig.peer->iss, 1, 0);
+    cr_assert(COUNT(drop_no_listener) == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_listen, resets_are_limited)
+{
+    rig_open(&rig, &(struct tcp_config){.resets_per_s = 3});
+    for (int i = 0; i < 5; i++) {
+        IN(.seq = 5, .ack = 77);
+    }
+    for (int i = 0; i < 3; i++) {
+        EXPECT(TCP_RST, 77, 0, 0);
+    }
+    EXPECT_NONE();
+    rig_advance(&rig, NS_PER_S);
+    IN(.seq = 5, .ack = 77);
+    EXPECT(TCP_RST, 77, 0, 0);
+    rig_close(&rig);
+}
+
+Test(tcp_listen, syn_with_no_connection_free_is_dropped_silently)
+{
+    struct peer second;
+    rig_open(&rig, &(struct tcp_config){.conns_max = 1});
+    rig_handshake(&rig);
+    rig_peer_init(&rig, &second, 2, 4);
+    rig.peer = &second;
+    IN(OFFER);
+    EXPECT_NONE();
+    cr_assert(COUNT(syn_conns_full) == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_listen, stop_refuses_new_and_keeps_established)
+{
+    static const uint8_t any[16];
+    struct peer second;
+    rig_open(&rig, &(struct tcp_config){0});
+    rig_handshake(&rig);
+    cr_assert(tcp_listen_stop(rig.engine, any, 80) == 0);
+    cr_assert(tcp_listen_stop(rig.engine, any, 80) == -ENOENT);
+    IN(.len = 10);
+    EXPECT_ACK(11);
+    rig_peer_init(&rig, &second, 2, 4);
+    rig.peer = &second;
+    IN(OFFER);
+    cr_assert(rig_out(&rig) != NULL && rig.seg.flags == (TCP_RST | TCP_ACK));
+    rig_close(&rig);
+}
+
+/* 2,000 SYNs from other addresses into 16 half-open slots, while a transfer goes on. */
+Test(tcp_listen, flood_keeps_established)
+{
+    struct peer flood;
+    rig_open(&rig, &(struct tcp_config){.syns_max = 16});
+    rig_handshake(&rig);
+    for (uint32_t i = 0; i < 2000; i++) {
+        rig_peer_init(&rig, &flood, 1000 + i, 4);
+        rig.peer = &flood;
+        IN(OFFER);
+        while (rig_out(&rig) != NULL) {
+            cr_assert((rig.seg.flags & SYNACK) == SYNACK);
+        }
+        rig.peer = &rig.first;
+        if (i % 10 == 0) {
+            IN(.len = 100);
+            rig.peer->seq += 100;
+            rig_advance(&rig, 45 * RIG_MS); /* past the delayed ACK */
+            do {                            /* SYN+ACKs are repeated meanwhile */
+                cr_assert(rig_out(&rig) != NULL);
+            } while (!rig.for_peer);
+            cr_assert(rig_ack(&rig) == rig.peer->seq);
+        }
+        rig_drain_out(&rig);
+    }
+    cr_assert(COUNT(cookies_sent) > 1900, "%lu", (unsigned long)COUNT(cookies_sent));
+    cr_assert(rig.received == 20000, "%u", rig.received);
+    cr_assert(tcp_stats(rig.engine)->syns_peak == 16);
+    cr_assert(rig.resets == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, cookie_roundtrip_keeps_what_was_agreed)
+{
+    rig_open(&rig, &(struct tcp_config){.cookies_always = true});
+    rig_advance(&rig, 1234567890123ULL);
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    cr_assert(rig.seg.options.has_ts && rig.seg.options.sack_permitted && rig.seg.options.has_wscale);
+    cr_assert(tcp_stats(rig.engine)->syns_used == 0);
+    rig.peer->seq = rig.peer->ack = 1;
+    rig_advance(&rig, 100 * RIG_MS);
+    IN(.len = 10); /* the pure ACK was lost; the first data completes */
+    cr_assert(rig.opens == 1 && rig.received == 10);
+    EXPECT_ACK(11);
+    IN(.seq = 100, .len = 10); /* SACK was agreed on */
+    EXPECT_ACK(11);
+    cr_assert(rig.seg.options.sack_count == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, cookie_without_timestamps_has_no_options_but_mss)
+{
+    rig_open(&rig, &(struct tcp_config){.cookies_always = true});
+    rig.peer->ts_on = false;
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    cr_assert(rig.seg.options.mss == 1460 && !rig.seg.options.has_wscale && !rig.seg.options.sack_permitted);
+    rig.peer->seq = rig.peer->ack = 1;
+    IN(.window = 1000);
+    cr_assert(rig.opens == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, cookie_forged_or_late_gets_rst)
+{
+    rig_open(&rig, &(struct tcp_config){.cookies_always = true});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->seq = rig.peer->ack = 1;
+    IN(.ack = 2);
+    EXPECT(TCP_RST, 2, 0, 0);
+    IN(.seq = 2);
+    EXPECT(TCP_RST, 1, 0, 0);
+    cr_assert(COUNT(cookies_bad) == 2);
+    rig_advance(&rig, 129 * NS_PER_S);
+    IN();
+    EXPECT(TCP_RST, 1, 0, 0);
+    cr_assert(rig.opens == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, ack_too_low_or_too_high_gets_rst_and_keeps_the_handshake)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->seq = 1;
+    IN(.ack = 0);
+    EXPECT(TCP_RST, 0, 0, 0);
+    IN(.ack = 2);
+    EXPECT(TCP_RST, 2, 0, 0);
+    IN(.ack = 1);
+    cr_assert(rig.opens == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, dup_syn_is_answered_again)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    uint32_t iss = rig.peer->iss;
+    rig_advance(&rig, 500 * RIG_MS);
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    cr_assert(rig.peer->iss == iss);
+    cr_assert(tcp_stats(rig.engine)->syns_used == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, other_syn_gets_an_ack_and_the_reset_that_follows_frees_it)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->ack = 1;
+    IN(OFFER, .seq = 5000);
+    EXPECT_ACK(1);
+    IN(.seq = 1, .flags = TCP_RST);
+    cr_assert(tcp_stats(rig.engine)->syns_used == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, rst_in_window_is_challenged_and_exact_one_frees)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->ack = 1;
+    IN(.seq = 100, .flags = TCP_RST);
+    EXPECT_ACK(1);
+    IN(.seq = 1, .flags = TCP_RST);
+    EXPECT_NONE();
+    cr_assert(tcp_stats(rig.engine)->syns_used == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, rst_out_of_window_is_ignored)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    IN(.seq = 1000000, .flags = TCP_RST);
+    EXPECT_NONE();
+    cr_assert(tcp_stats(rig.engine)->syns_used == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, synack_lost_is_sent_again_with_backoff_then_given_up)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    cr_assert(tcp_poll_at(rig.engine) == rig.now + NS_PER_S);
+    for (uint32_t i = 0; i < 5; i++) {
+        rig_advance(&rig, (NS_PER_S << i) - 1);
+        EXPECT_NONE();
+        rig_advance(&rig, 1);
+        EXPECT(SYNACK, 0, 1, 0);
+    }
+    rig_advance(&rig, NS_PER_S << 5);
+    EXPECT_NONE();
+    cr_assert(tcp_stats(rig.engine)->syns_used == 0 && COUNT(syn_timeouts) == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, data_and_fin_with_the_last_ack_are_taken)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->seq = rig.peer->ack = 1;
+    IN(.len = 10, .flags = TCP_ACK | TCP_FIN);
+    EXPECT_ACK(12);
+    cr_assert(rig.opens == 1 && rig.received == 10 && rig.eofs == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_handshake, ipv6_and_vlan_answer_the_way_they_came)
+{
+    struct peer six;
+    rig_open(&rig, &(struct tcp_config){0});
+    rig_peer_init(&rig, &six, 9, 6);
+    six.link.tags = 1;
+    six.link.tag_type[0] = 0x8100;
+    six.link.tag_id[0] = 42;
+    rig.peer = &six;
+    rig_established(&rig);
+    cr_assert(rig.received == 16000);
+    cr_assert(rig.seg.tuple.version == 6);
+    IN(.len = 2000 - 1000);
+    IN(.seq = six.seq + 1000, .len = 1000);
+    EXPECT_ACK(six.seq + 2000);
+    cr_assert(rig.seg.link.tags == 1 && rig.seg.link.tag_id[0] == 42);
+    cr_assert(memcmp(rig.packet, six.link.peer_mac, 6) == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_challenge, syn_on_a_connection_gets_a_limited_ack)
+{
+    rig_open(&rig, &(struct tcp_config){.challenges_per_s = 3});
+    rig_established(&rig);
+    uint32_t next = rig.peer->seq;
+    for (int i = 0; i < 5; i++) {
+        IN(.flags = TCP_SYN, .seq = next + 10);
+        if (i < 3) {
+            EXPECT_ACK(next);
+        } else {
+            EXPECT_NONE();
+        }
+    }
+    cr_assert(COUNT(challenge_acks) == 3 && COUNT(challenge_acks_limited) == 2);
+    rig_advance(&rig, NS_PER_S);
+    IN(.flags = TCP_SYN, .seq = next + 10);
+    EXPECT_ACK(next);
+    cr_assert(rig.resets == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_challenge, rst_exact_resets_in_window_is_challenged_outside_ignored)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig_established(&rig);
+    IN(.flags = TCP_RST, .seq = rig.peer->seq + 1);
+    EXPECT_ACK(rig.peer->seq);
+    IN(.flags = TCP_RST, .seq = rig.peer->seq - 1);
+    EXPECT_NONE();
+    cr_assert(rig.resets == 0);
+    IN(.flags = TCP_RST);
+    EXPECT_NONE();
+    cr_assert(rig.resets == 1 && rig.reset_error == -ECONNRESET);
+    rig_close(&rig);
+}
+
+Test(tcp_challenge, ack_of_what_was_never_sent_or_far_too_old_is_challenged)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig_established(&rig);
+    IN(.len = 100, .wrong_ack = 1);
+    EXPECT_ACK(rig.peer->seq);
+    IN(.len = 100, .wrong_ack = 0x80000000U);
+    EXPECT_ACK(rig.peer->seq);
+    cr_assert(COUNT(drop_ack_invalid) == 2 && rig.received == 16000);
+    rig_close(&rig);
+}
+
+Test(tcp_challenge, old_timestamp_is_dropped_and_missing_one_too)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig_established(&rig);
+    IN(.len = 100, .ts = (uint32_t)(rig.now / NS_PER_MS) - 1);
+    EXPECT_ACK(rig.peer->seq);
+    cr_assert(COUNT(drop_paws) == 1);
+    IN(.len = 100, .no_ts = true);
+    EXPECT_NONE();
+    cr_assert(COUNT(drop_no_timestamp) == 1 && rig.received == 16000);
+    rig_close(&rig);
+}

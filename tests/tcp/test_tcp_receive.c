@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Families "receive", "window" and "ack": payload in every order, what is told to the peer about it, and when. Method: tcp_rig.h.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+
+#include "tcp_rig.h"
+
+static struct rig rig;
+
+#define NEXT (rig.peer->seq)
+/* The engine's SACK block `n`, relative. */
+#define SACK_START(n) (rig.seg.options.sack[n].start - rig.peer->irs)
+#define SACK_END(n) (rig.seg.options.sack[n].end - rig.peer->irs)
+
+static void start(const struct tcp_config *config)
+{
+    rig_open(&rig, config);
+    rig_established(&rig);
+}
+
+static uint32_t window_of(void)
+{
+    uint32_t shift = 0;
+    uint64_t most = (uint64_t)rig.config.conn_frames_max * 1460;
+    for (; shift < 14 && most >> shift > 65535; shift++) {
+    }
+    return rig.seg.window << shift;
+}
+
+Test(tcp_receive, in_order_is_delivered_and_acknowledged_every_second_segment)
+{
+    start(&(struct tcp_config){0});
+    IN(.len = 1000);
+    EXPECT_NONE();
+    IN(.seq = NEXT + 1000, .len = 1000);
+    EXPECT_ACK(NEXT + 2000);
+    EXPECT_NONE();
+    cr_assert(rig.received == 18000);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, lone_segment_is_acknowledged_by_the_timer)
+{
+    start(&(struct tcp_config){0});
+    IN(.len = 1000);
+    cr_assert(tcp_poll_at(rig.engine) == 0); /* the connection waits to be asked */
+    EXPECT_NONE();
+    cr_assert(tcp_poll_at(rig.engine) == rig.now + 40 * RIG_MS);
+    rig_advance(&rig, 40 * RIG_MS - 1);
+    EXPECT_NONE();
+    rig_advance(&rig, 1);
+    EXPECT_ACK(NEXT + 1000);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_receive, dup_full_is_acked_at_once_with_dsack)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT - 1000, .len = 1000);
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.seg.options.sack_count == 1);
+    cr_assert(SACK_START(0) == NEXT - 1000 && SACK_END(0) == NEXT);
+    cr_assert(rig.received == 16000);
+    IN(.seq = NEXT + 1000, .len = 10); /* said once only */
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.seg.options.sack_count == 1 && SACK_START(0) == NEXT + 1000);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, overlap_left_is_trimmed)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT - 500, .len = 1000);
+    EXPECT_ACK(NEXT + 500);
+    cr_assert(rig.received == 16500);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, overlap_right_with_what_is_held_is_trimmed)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT + 500, .len = 1000);
+    EXPECT_ACK(NEXT);
+    IN(.len = 1000);
+    EXPECT_ACK(NEXT + 1500);
+    cr_assert(rig.received == 17500);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, segment_that_covers_what_is_held_replaces_it)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT + 200, .len = 100);
+    IN(.seq = NEXT + 400, .len = 100);
+    rig_drain_out(&rig);
+    IN(.seq = NEXT + 100, .len = 600);
+    cr_assert(tcp_stats(rig.engine)->frames_held == 1);
+    rig_drain_out(&rig);
+    IN(.len = 100);
+    EXPECT_ACK(NEXT + 700);
+    cr_assert(rig.received == 16700);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, gap_dup_acks_one_for_each_segment)
+{
+    start(&(struct tcp_config){0});
+    for (uint32_t i = 1; i <= 4; i++) {
+        IN(.seq = NEXT + i * 1000, .len = 1000);
+        EXPECT_ACK(NEXT);
+        EXPECT_NONE();
+        cr_assert(rig.seg.options.sack_count == 1);
+        cr_assert(SACK_START(0) == NEXT + 1000 && SACK_END(0) == NEXT + (i + 1) * 1000);
+    }
+    rig_close(&rig);
+}
+
+Test(tcp_receive, gap_dup_acks_of_a_batch_are_at_least_three)
+{
+    start(&(struct tcp_config){0});
+    for (uint32_t i = 1; i <= 20; i++) {
+        IN(.seq = NEXT + i * 1000, .len = 1000);
+    }
+    for (int i = 0; i < 4; i++) {
+        EXPECT_ACK(NEXT);
+    }
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_receive, gap_filled_delivers_all_at_once)
+{
+    start(&(struct tcp_config){0});
+    for (uint32_t i = 1; i <= 3; i++) {
+        IN(.seq = NEXT + i * 1000, .len = 1000);
+    }
+    rig_drain_out(&rig);
+    cr_assert(rig.received == 16000);
+    IN(.len = 1000);
+    EXPECT_ACK(NEXT + 4000);
+    cr_assert(rig.seg.options.sack_count == 0);
+    EXPECT_NONE();
+    cr_assert(rig.received == 20000);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, sack_blocks_newest_first)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT + 1000, .len = 100);
+    IN(.seq = NEXT + 3000, .len = 100);
+    IN(.seq = NEXT + 2000, .len = 100);
+    rig_drain_out(&rig);
+    IN(.seq = NEXT + 4000, .len = 100);
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.seg.options.sack_count == 3);
+    cr_assert(SACK_START(0) == NEXT + 4000 && SACK_END(0) == NEXT + 4100);
+    cr_assert(SACK_START(1) == NEXT + 2000);
+    cr_assert(SACK_START(2) == NEXT + 3000);
+    IN(.seq = NEXT + 3000, .len = 100); /* a duplicate out of order: D-SACK, then the block it lies in */
+    EXPECT_ACK(NEXT);
+    cr_assert(SACK_START(0) == NEXT + 3000 && SACK_END(0) == NEXT + 3100);
+    cr_assert(SACK_START(1) == NEXT + 3000);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, no_sack_without_agreement)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->sack_on = false;
+    rig_established(&rig);
+    IN(.seq = NEXT + 1000, .len = 100);
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.seg.options.sack_count == 0);
+    IN(.seq = NEXT - 1000, .len = 1000);
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.seg.options.sack_count == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, holes_full_refuses_and_state_same)
+{
+    start(&(struct tcp_config){.conn_frames_max = 16});
+    uint32_t free_before = 0;
+    for (uint32_t i = 1; i <= 14; i++) {
+        cr_assert(IN(.seq = NEXT + 200 * i, .len = 100) == 1, "%u", i);
+    }
+    rig_drain_out(&rig);
+    struct tcp_stats before = *tcp_stats(rig.engine);
+    free_before = rig.tokens_count;
+    cr_assert(IN(.seq = NEXT + 200 * 15, .len = 100) == 0);
+    cr_assert(COUNT(refused_hole_limit) == 1);
+    cr_assert(tcp_stats(rig.engine)->frames_held == before.frames_held && rig.tokens_count == free_before);
+    EXPECT_ACK(NEXT);
+    cr_assert(SACK_START(0) == NEXT + 200 * 14);
+    for (uint32_t i = 0; i < 15; i++) { /* what fills the holes still finds room */
+        cr_assert(IN(.seq = NEXT + 200 * i, .len = 200) <= 1);
+    }
+    cr_assert(rig.received == 16000 + 3000, "%u", rig.received);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, hole_filler_evicts_what_is_behind_when_the_consumer_holds_the_rest)
+{
+    start(&(struct tcp_config){.conn_frames_max = 16});
+    rig.hold = true;
+    for (uint32_t i = 0; i < 8; i++) {
+        cr_assert(IN(.seq = NEXT + 100 * i, .len = 100) == 1);
+    }
+    for (uint32_t i = 0; i < 6; i++) {
+        cr_assert(IN(.seq = NEXT + 1000 + 200 * i, .len = 100) == 1);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        cr_assert(IN(.seq = NEXT + 800 + 100 * i, .len = 100) == 1);
+    }
+    cr_assert(COUNT(evicted_out_of_order) == 0);
+    cr_assert(rig.received == 16000 + 1100, "%u", rig.received);
+    cr_assert(IN(.seq = NEXT + 1100, .len = 100) == 1);
+    cr_assert(COUNT(evicted_out_of_order) == 1);
+    rig_drain_out(&rig);
+    cr_assert(rig.received == 16000 + 1300);
+    cr_assert(SACK_END(rig.seg.options.sack_count - 1) <= NEXT + 2000);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, seq_wrap_is_no_event)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->irs = 0xffffffffU - 16500;
+    rig_established(&rig);
+    IN(.seq = NEXT + 1000, .len = 1000); /* over the wrap */
+    EXPECT_ACK(NEXT);
+    cr_assert(SACK_START(0) == NEXT + 1000);
+    IN(.len = 1000);
+    EXPECT_ACK(NEXT + 2000);
+    cr_assert(rig.received == 18000);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, partly_outside_window_is_cut)
+{
+    start(&(struct tcp_config){.conn_frames_max = 4});
+    IN(.seq = NEXT - 1, .len = 1);
+    EXPECT_ACK(NEXT);
+    uint32_t window = window_of();
+    cr_assert(window < 6000);
+    IN(.seq = NEXT + window - 50, .len = 100);
+    EXPECT_ACK(NEXT);
+    cr_assert(SACK_END(0) == NEXT + window);
+    IN(.seq = NEXT + window, .len = 100);
+    EXPECT_ACK(NEXT);
+    cr_assert(COUNT(drop_out_of_window) >= 1);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, bad_checksum_counted_no_reply)
+{
+    start(&(struct tcp_config){0});
+    IN(.len = 1000, .bad_checksum = true);
+    IN(.seq = NEXT + 3000, .len = 1000, .bad_checksum = true);
+    EXPECT_NONE();
+    cr_assert(COUNT(drop_checksum) == 2 && rig.received == 16000);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, odd_length_checksum)
+{
+    start(&(struct tcp_config){0});
+    for (uint32_t len = 1; len < 40; len++) {
+        IN(.len = len);
+        NEXT += len;
+    }
+    cr_assert(rig.received == 16000 + 39 * 20);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, frame_in_several_parts_is_held_part_by_part)
+{
+    struct tcp_tuple tuple;
+    struct tcp_part parts[3];
+    start(&(struct tcp_config){0});
+    const struct peer *peer = rig.peer;
+    tuple = peer->tuple;
+    memcpy(tuple.local, peer->tuple.peer, 16);
+    memcpy(tuple.peer, peer->tuple.local, 16);
+    tuple.local_port = peer->tuple.peer_port;
+    tuple.peer_port = 80;
+    struct tcp_out out = {
+        .tuple = &tuple,
+        .link = &peer->link,
+        .seq = peer->irs + NEXT,
+        .ack = peer->iss + 1,
+        .flags = TCP_ACK,
+        .window = 4096,
+        .options = {.has_ts = true, .ts_value = (uint32_t)(rig.now / NS_PER_MS), .ts_echo = peer->ts_echo}};
+    uint8_t whole[4096];
+    uint32_t headers = tcp_wire_headers_len(&out);
+    for (uint32_t i = 0; i < 3001; i++) {
+        whole[headers + i] = rig_pattern(NEXT + i);
+    }
+    uint32_t len = tcp_wire_emit(&out, whole, 3001, tcp_checksum_add(0, whole + headers, 3001));
+    uint32_t cuts[4] = {0, headers + 333, headers + 333 + 1501, len}; /* odd places */
+    for (uint32_t i = 0; i < 3; i++) {
+        parts[i].token = rig.tokens[--rig.tokens_count];
+        parts[i].addr = rig.frames[parts[i].token];
+        parts[i].len = cuts[i + 1] - cuts[i];
+        memcpy(parts[i].addr, whole + cuts[i], parts[i].len);
+    }
+    cr_assert(tcp_input(rig.engine, rig.now, parts, 3) == 7);
+    rig_events(&rig);
+    cr_assert(rig.received == 19001 && rig.datas == 19);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, retained_buffer_comes_back_after_the_last_release)
+{
+    start(&(struct tcp_config){0});
+    rig.hold = true;
+    IN(.len = 100);
+    uint32_t token = rig.held[0];
+    uint32_t free_before = rig.tokens_count;
+    tcp_retain(rig.engine, token);
+    tcp_release(rig.engine, token);
+    rig_events(&rig);
+    cr_assert(rig.tokens_count == free_before);
+    rig_release(&rig, 1);
+    cr_assert(rig.tokens_count == free_before + 1);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, paused_connection_gets_nothing_until_resumed)
+{
+    start(&(struct tcp_config){0});
+    tcp_pause(rig.engine, rig.id);
+    IN(.len = 100);
+    IN(.seq = NEXT + 100, .len = 100, .flags = TCP_ACK | TCP_FIN);
+    cr_assert(rig.received == 16000 && rig.eofs == 0);
+    tcp_resume(rig.engine, rig.id);
+    rig_events(&rig);
+    cr_assert(rig.received == 16200 && rig.eofs == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_receive, ce_is_echoed_until_cwr)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.flags = TCP_SYN | TCP_ECE | TCP_CWR, .seq = 0, .options = (struct tcp_options){.mss = 1460});
+    EXPECT(TCP_SYN | TCP_ACK | TCP_ECE, 0, 1, 0);
+    NEXT = rig.peer->ack = 1;
+    IN(.len = 100, .ecn = TCP_ECN_CE);
+    EXPECT(TCP_ACK | TCP_ECE, 1, 101, 0);
+    IN(.seq = 101, .len = 100, .ecn = TCP_ECN_ECT0);
+    EXPECT(TCP_ACK | TCP_ECE, 1, 201, 0);
+    IN(.seq = 201, .len = 100, .ecn = TCP_ECN_ECT0, .flags = TCP_ACK | TCP_CWR);
+    EXPECT(TCP_ACK, 1, 301, 0);
+    rig_close(&rig);
+}
+
+/* ---- window ---- */
+
+/* Fills the window with segments of 1,000 bytes while the consumer holds all; returns where the window ends. */
+static uint32_t fill_window(void)
+{
+    rig.hold = true;
+    uint32_t edge = NEXT + 1000000;
+    for (uint32_t i = 0; i < 100 && NEXT < edge; i++) {
+        uint32_t len = edge - NEXT < 1000 ? edge - NEXT : 1000;
+        if (IN(.len = len) != 1) {
+            break;
+        }
+        NEXT += len;
+        rig_advance(&rig, 41 * RIG_MS);
+        cr_assert(rig_out(&rig) != NULL);
+        uint32_t now_edge = rig_ack(&rig) + window_of();
+        cr_assert(edge == 16001 + 1000000 || now_edge >= edge, "the window shrank from %u to %u", edge,
+                  now_edge);
+        edge = now_edge;
+        rig_drain_out(&rig);
+    }
+    return edge;
+}
+
+Test(tcp_window, closes_when_consumer_holds_and_never_shrinks)
+{
+    start(&(struct tcp_config){.conn_frames_max = 16});
+    uint32_t edge = fill_window();
+    cr_assert(edge == NEXT, "edge %u next %u", edge, NEXT);
+    cr_assert(rig.seg.window == 0);
+    cr_assert(tcp_stats(rig.engine)->frames_held <= 17);
+    cr_assert(COUNT(refused_conn_limit) == 0, "%lu", (unsigned long)COUNT(refused_conn_limit));
+    rig_close(&rig);
+}
+
+Test(tcp_window, zero_window_probe_is_answered_and_not_taken)
+{
+    start(&(struct tcp_config){.conn_frames_max = 16});
+    fill_window();
+    uint32_t received = rig.received;
+    cr_assert(IN(.len = 1) == 0);
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.seg.window == 0);
+    cr_assert(rig.received == received && COUNT(zero_window_probes_in) == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_window, zero_window_still_takes_the_ack_of_what_we_sent)
+{
+    struct iovec iov = {(void *)"response", 8};
+    start(&(struct tcp_config){.conn_frames_max = 16});
+    fill_window();
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &iov, 1, 5) == 0);
+    EXPECT(TCP_ACK | TCP_PSH, 1, NEXT, 8);
+    IN(.len = 1, .ack = 9);
+    cr_assert(rig.sents == 1 && rig.sent_cookie == 5);
+    rig_close(&rig);
+}
+
+Test(tcp_window, reopens_once_not_silly)
+{
+    start(&(struct tcp_config){.conn_frames_max = 16});
+    fill_window();
+    rig_release(&rig, 1);
+    EXPECT_NONE(); /* less than two segments: not worth a packet */
+    uint32_t updates = 0;
+    while (rig.held_count > 0) {
+        rig_release(&rig, 1);
+        while (rig_out(&rig) != NULL) {
+            cr_assert(window_of() >= 1460, "%u", window_of());
+            updates++;
+        }
+    }
+    cr_assert(updates >= 1 && updates <= 4, "%u", updates);
+    rig_close(&rig);
+}
+
+Test(tcp_window, one_that_starves_reopens_when_another_lets_go)
+{
+    struct peer second;
+    start(&(struct tcp_config){.frames_hold_max = 16, .conn_frames_max = 16});
+    rig.hold = true;
+    for (uint32_t i = 0; i < 16; i++) {
+        IN(.len = 1000);
+        NEXT += 1000;
+        rig_drain_out(&rig);
+    }
+    rig_peer_init(&rig, &second, 2, 4);
+    rig.peer = &second;
+    struct tcp_id first = rig.id;
+    uint32_t held = rig.held_count;
+    IN(.flags = TCP_SYN, .seq = 0, .options = (struct tcp_options){.mss = 1460});
+    rig_drain_out(&rig);
+    NEXT = second.ack = 1;
+    for (uint32_t i = 0; i < 20; i++) { /* no buffer is left: refused or answered with a closing window */
+        if (IN(.len = 1000) == 1) {
+            NEXT += 1000;
+        }
+        rig_drain_out(&rig);
+    }
+    cr_assert(rig.held_count <= 16 && held <= 16);
+    cr_assert(COUNT(refused_pool) > 0);
+    rig_release(&rig, rig.held_count);
+    uint32_t refused = (uint32_t)COUNT(refused_pool);
+    cr_assert(IN(.len = 1000) == 1);
+    cr_assert(COUNT(refused_pool) == refused);
+    tcp_abort(rig.engine, rig.now, first);
+    rig_close(&rig);
+}
+
+/* ---- ack ---- */
+
+Test(tcp_ack, first_segments_are_acknowledged_one_by_one)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig_handshake(&rig);
+    for (uint32_t i = 0; i < 16; i++) {
+        IN(.len = 10);
+        NEXT += 10;
+        EXPECT_ACK(NEXT);
+    }
+    IN(.len = 10);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_ack, lost_ack_repaired_by_peer_resend)
+{
+    start(&(struct tcp_config){.challenges_per_s = 1});
+    for (int i = 0; i < 5; i++) { /* no limit applies */
+        IN(.seq = NEXT - 1000, .len = 1000);
+        EXPECT_ACK(NEXT);
+    }
+    rig_close(&rig);
+}
+
+Test(tcp_ack, response_carries_the_ack)
+{
+    struct iovec iov = {(void *)"response", 8};
+    start(&(struct tcp_config){0});
+    IN(.len = 1000);
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &iov, 1, 5) == 0);
+    EXPECT(TCP_ACK | TCP_PSH, 1, NEXT + 1000, 8);
+    IN(.seq = NEXT + 1000, .ack = 9);
+    rig_advance(&rig, 100 * RIG_MS);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_ack, keepalive_probes_an_idle_peer_then_resets)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(tcp_poll_at(rig.engine) == rig.now + 60 * NS_PER_S);
+    rig_advance(&rig, 60 * NS_PER_S);
+    EXPECT(TCP_ACK, 0, NEXT, 0);
+    IN();
+    rig_drain_out(&rig);
+    rig_advance(&rig, 60 * NS_PER_S - 1);
+    EXPECT_NONE();
+    for (uint32_t i = 0; i < 6; i++) {
+        rig_advance(&rig, i == 0 ? 1 + 10 * NS_PER_S : 10 * NS_PER_S);
+        EXPECT(TCP_ACK, 0, NEXT, 0);
+    }
+    cr_assert(rig.resets == 0);
+    rig_advance(&rig, 10 * NS_PER_S);
+    cr_assert(rig.resets == 1 && rig.reset_error == -ETIMEDOUT);
+    rig_close(&rig);
+}
+
+Test(tcp_ack, peers_keepalive_is_answered)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT - 1);
+    EXPECT_ACK(NEXT);
+    rig_close(&rig);
+}

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Families "send" and "close": what we send, what is done about loss, and how connections end. Method: tcp_rig.h. Sent bytes are
+ * compared with the pattern at their place, so a segment cut at the wrong place fails.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+
+#include "tcp_rig.h"
+
+static struct rig rig;
+static uint8_t bytes[256 * 1024];
+
+#define NEXT (rig.peer->seq)
+#define MSS 1448U
+
+static void start(const struct tcp_config *config)
+{
+    for (uint32_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = rig_pattern(1 + i);
+    }
+    rig_open(&rig, config);
+    rig_established(&rig);
+}
+
+static int put(uint32_t at, uint32_t len, uint64_t cookie)
+{
+    /* Two fragments, so that segments cross the border. */
+    struct iovec iov[2] = {{bytes + at, len / 3}, {bytes + at + len / 3, len - len / 3}};
+    return len < 3 ? tcp_send(rig.engine, rig.now, rig.id, iov + 1, 1, cookie)
+                   : tcp_send(rig.engine, rig.now, rig.id, iov, 2, cookie);
+}
+
+/* The next packet carries bytes [seq, seq+len) of our stream. */
+static void expect_data(uint32_t seq, uint32_t len, int line)
+{
+    const struct tcp_segment *seg = rig_out(&rig);
+    cr_assert(seg != NULL, "line %d: no packet", line);
+    cr_assert(rig_seq(&rig) == seq && seg->len == len, "line %d: seq %u len %u", line, rig_seq(&rig),
+              seg->len);
+    for (uint32_t i = 0; i < len; i++) {
+        cr_assert(seg->payload[0].addr[i] == rig_pattern(seq + i), "line %d: byte %u", line, i);
+    }
+}
+#define EXPECT_DATA(seq, len) expect_data((seq), (len), __LINE__)
+
+/* Everything that may go out; returns one past the highest byte. */
+static uint32_t drain_data(void)
+{
+    uint32_t end = 0;
+    while (rig_out(&rig) != NULL) {
+        end = rig_seq(&rig) + rig.seg.len > end ? rig_seq(&rig) + rig.seg.len : end;
+    }
+    return end;
+}
+
+Test(tcp_send, mss_limit_and_push_at_the_end)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 3000, 1) == 0);
+    EXPECT_DATA(1, MSS);
+    cr_assert(rig.seg.flags == TCP_ACK);
+    EXPECT_DATA(1 + MSS, MSS);
+    EXPECT_DATA(1 + 2 * MSS, 3000 - 2 * MSS);
+    cr_assert(rig.seg.flags == (TCP_ACK | TCP_PSH));
+    EXPECT_NONE();
+    IN(.ack = 3000);
+    cr_assert(rig.sents == 0);
+    IN(.ack = 3001);
+    cr_assert(rig.sents == 1 && rig.sent_error == 0 && rig.sent_cookie == 1);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_send, more_sends_than_slots_are_refused)
+{
+    start(&(struct tcp_config){0});
+    for (uint32_t i = 0; i < TCP_SENDS_MAX; i++) {
+        cr_assert(put(i * 10, 10, i) == 0);
+    }
+    cr_assert(put(40, 10, 9) == -EAGAIN);
+    EXPECT_DATA(1, 40); /* small sends share a segment */
+    IN(.ack = 41);
+    cr_assert(rig.sents == 4 && rig.sent_cookie == 3);
+    cr_assert(put(40, 1, 9) == 0);
+    EXPECT_DATA(41, 1);
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, NULL, 0, 1) == -EINVAL);
+    rig_close(&rig);
+}
+
+Test(tcp_send, peer_window_limit)
+{
+    start(&(struct tcp_config){0});
+    IN(.window = 20); /* 2,560 bytes */
+    cr_assert(put(0, 10000, 1) == 0);
+    EXPECT_DATA(1, MSS);
+    EXPECT_NONE(); /* 1,112 bytes are left of the window: less than a segment, less than half of the most offered */
+    IN(.ack = 1 + MSS, .window = 20);
+    EXPECT_DATA(1 + MSS, MSS);
+    rig_close(&rig);
+}
+
+Test(tcp_send, zero_window_is_probed_with_backoff_and_opens)
+{
+    start(&(struct tcp_config){0});
+    IN(.window = 0);
+    cr_assert(put(0, 5000, 1) == 0);
+    EXPECT_NONE();
+    rig_advance(&rig, 200 * RIG_MS + NS_PER_S);
+    EXPECT(TCP_ACK, 0, NEXT, 0);
+    IN(.window = 0);
+    EXPECT_NONE();
+    rig_advance(&rig, 3 * NS_PER_S);
+    EXPECT(TCP_ACK, 0, NEXT, 0);
+    cr_assert(COUNT(window_probes_out) == 2);
+    IN(.window = 4096);
+    EXPECT_DATA(1, MSS);
+    cr_assert(rig.resets == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_send, small_window_is_used_when_the_persist_timer_says_so)
+{
+    start(&(struct tcp_config){0});
+    IN(.window = 1); /* 128 bytes of 524,288 */
+    cr_assert(put(0, 5000, 1) == 0);
+    EXPECT_NONE();
+    rig_advance(&rig, 2 * NS_PER_S);
+    EXPECT_DATA(1, 128);
+    rig_close(&rig);
+}
+
+Test(tcp_send, rto_backoff_then_reset)
+{
+    start(&(struct tcp_config){.user_timeout_ns = 20 * NS_PER_S});
+    cr_assert(put(0, 100, 1) == 0);
+    EXPECT_DATA(1, 100);
+    uint64_t rto = tcp_poll_at(rig.engine) == 0 ? 0 : tcp_poll_at(rig.engine) - rig.now;
+    EXPECT_NONE();
+    rto = tcp_poll_at(rig.engine) - rig.now;
+    cr_assert(rto >= 200 * RIG_MS && rto <= NS_PER_S, "%lu", (unsigned long)rto);
+    uint64_t waited = 0;
+    while (waited + rto < 20 * NS_PER_S) {
+        rig_advance(&rig, rto - 1);
+        EXPECT_NONE();
+        rig_advance(&rig, 1);
+        EXPECT_DATA(1, 100);
+        waited += rto;
+        rto *= 2;
+    }
+    rig_advance(&rig, rto);
+    cr_assert(rig.resets == 1 && rig.reset_error == -ETIMEDOUT);
+    cr_assert(rig.sents == 1 && rig.sent_error == -ETIMEDOUT);
+    rig_close(&rig);
+}
+
+Test(tcp_send, rto_follows_the_round_trip)
+{
+    start(&(struct tcp_config){0});
+    for (uint32_t i = 0; i < 40; i++) {
+        cr_assert(put(i, 1, 1) == 0);
+        EXPECT_DATA(1 + i, 1);
+        rig_advance(&rig, 300 * RIG_MS);
+        rig_drain_out(&rig);
+        IN(.ack = 2 + i);
+        rig_drain_out(&rig);
+    }
+    cr_assert(put(40, 1, 1) == 0);
+    EXPECT_DATA(41, 1);
+    EXPECT_NONE();
+    uint64_t rto = tcp_poll_at(rig.engine) - rig.now;
+    cr_assert(rto > 300 * RIG_MS && rto < 450 * RIG_MS, "%lu", (unsigned long)rto);
+    rig_close(&rig);
+}
+
+Test(tcp_send, karn_repeated_segment_measures_nothing_without_timestamps)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->ts_on = false;
+    for (uint32_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = rig_pattern(1 + i);
+    }
+    rig_established(&rig);
+    cr_assert(put(0, 100, 1) == 0);
+    EXPECT_DATA(1, 100);
+    rig_advance(&rig, NS_PER_S);
+    EXPECT_DATA(1, 100);
+    rig_advance(&rig, RIG_MS);
+    IN(.ack = 101); /* of the first or of the second? */
+    cr_assert(put(100, 100, 1) == 0);
+    EXPECT_DATA(101, 100);
+    EXPECT_NONE();
+    cr_assert(tcp_poll_at(rig.engine) - rig.now == 2 * NS_PER_S, "still backed off");
+    rig_close(&rig);
+}
+
+Test(tcp_send, fast_retransmit_on_third_dup_without_sack)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->sack_on = false;
+    for (uint32_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = rig_pattern(1 + i);
+    }
+    rig_established(&rig);
+    cr_assert(put(0, 10 * MSS, 1) == 0);
+    cr_assert(drain_data() == 1 + 10 * MSS);
+    IN();
+    EXPECT_NONE();
+    IN();
+    EXPECT_NONE();
+    IN();
+    EXPECT_DATA(1, MSS);
+    EXPECT_NONE();
+    cr_assert(COUNT(fast_recoveries) == 1);
+    IN(.ack = 1 + 10 * MSS);
+    cr_assert(rig.sents == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_send, partial_ack_names_the_next_hole)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->sack_on = false;
+    for (uint32_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = rig_pattern(1 + i);
+    }
+    rig_established(&rig);
+    cr_assert(put(0, 10 * MSS, 1) == 0);
+    drain_data();
+    for (int i = 0; i < 3; i++) {
+        IN();
+    }
+    EXPECT_DATA(1, MSS);
+    IN(.ack = 1 + 4 * MSS); /* the fifth is missing as well */
+    EXPECT_DATA(1 + 4 * MSS, MSS);
+    EXPECT_NONE();
+    cr_assert(COUNT(fast_recoveries) == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_send, sack_tells_which_holes_to_fill)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 10 * MSS, 1) == 0);
+    cr_assert(drain_data() == 1 + 10 * MSS);
+    IN(.sack = {1 + MSS, 1 + 2 * MSS});
+    EXPECT_NONE();
+    IN(.sack = {1 + 3 * MSS, 1 + 6 * MSS}); /* more than two segments above both holes */
+    EXPECT_DATA(1, MSS);
+    IN(.sack = {1 + 3 * MSS, 1 + 9 * MSS});
+    EXPECT_DATA(1 + 2 * MSS, MSS);
+    EXPECT_NONE();
+    cr_assert(COUNT(bytes_retransmitted) == 2 * MSS);
+    IN(.sack = {1 + 30 * MSS, 1 + 40 * MSS}); /* never sent */
+    cr_assert(COUNT(sack_ignored) == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_send, timeout_sends_again_all_that_is_not_sacked_afterwards)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 4 * MSS, 1) == 0);
+    drain_data();
+    rig_advance(&rig, 2 * NS_PER_S);
+    EXPECT_DATA(1, MSS);
+    EXPECT_NONE(); /* congestion window of one */
+    IN(.ack = 1 + MSS, .sack = {1 + 2 * MSS, 1 + 3 * MSS});
+    EXPECT_DATA(1 + MSS, MSS);
+    EXPECT_DATA(1 + 3 * MSS, MSS);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_send, too_big_makes_segments_smaller_only_if_it_quotes_what_is_in_flight)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 2 * MSS, 1) == 0);
+    drain_data();
+    cr_assert(!tcp_too_big(rig.engine, &rig.peer->tuple, rig.peer->iss + 1 + 2 * MSS, 1300));
+    cr_assert(!tcp_too_big(rig.engine, &rig.peer->tuple, rig.peer->iss + 1, 1500));
+    EXPECT_NONE();
+    cr_assert(tcp_too_big(rig.engine, &rig.peer->tuple, rig.peer->iss + 1, 1300));
+    EXPECT_DATA(1, 1300 - 52);
+    EXPECT_DATA(1 + 1248, 1248);
+    EXPECT_DATA(1 + 2 * 1248, 2 * MSS - 2 * 1248);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_send, black_hole_falls_back_after_three_timeouts)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 2 * MSS, 1) == 0);
+    drain_data();
+    rig_advance(&rig, 2 * NS_PER_S);
+    EXPECT_DATA(1, MSS);
+    rig_advance(&rig, 4 * NS_PER_S);
+    EXPECT_DATA(1, MSS);
+    rig_advance(&rig, 8 * NS_PER_S);
+    EXPECT_DATA(1, 1280 - 52);
+    cr_assert(COUNT(black_holes) == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_send, ecn_echo_halves_the_window_once_and_is_answered_with_cwr)
+{
+    start(&(struct tcp_config){0});
+    rig_close(&rig);
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.flags = TCP_SYN | TCP_ECE | TCP_CWR, .seq = 0,
+       .options = (struct tcp_options){.mss = 1460, .has_wscale = true, .wscale = 7, .sack_permitted = true});
+    EXPECT(TCP_SYN | TCP_ACK | TCP_ECE, 0, 1, 0);
+    NEXT = rig.peer->ack = 1;
+    IN();
+    cr_assert(put(0, 20 * MSS, 1) == 0);
+    EXPECT_DATA(1, MSS);
+    cr_assert(rig.seg.ecn == TCP_ECN_ECT0);
+    drain_data();
+    IN(.ack = 1 + MSS, .flags = TCP_ACK | TCP_ECE);
+    IN(.ack = 1 + 2 * MSS, .flags = TCP_ACK | TCP_ECE);
+    cr_assert(COUNT(ecn_reductions) == 1);
+    EXPECT_NONE();
+    IN(.ack = 1 + 8 * MSS, .flags = TCP_ACK | TCP_ECE);
+    EXPECT_DATA(1 + 10 * MSS, MSS);
+    cr_assert(rig.seg.flags & TCP_CWR);
+    rig_close(&rig);
+}
+
+Test(tcp_send, rst_stops_all)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 5000, 7) == 0);
+    cr_assert(rig_out(&rig) != NULL);
+    IN(.flags = TCP_RST);
+    EXPECT_NONE();
+    cr_assert(rig.resets == 1 && rig.sents == 1 && rig.sent_error == -ECONNRESET);
+    cr_assert(put(0, 10, 8) == -EPIPE);
+    rig_advance(&rig, 100 * NS_PER_S);
+    EXPECT_NONE();
+    tcp_close(rig.engine, rig.now, rig.id);
+    rig_events(&rig);
+    cr_assert(rig.closes == 1);
+    rig_close(&rig);
+}
+
+/* ---- close ---- */
+
+Test(tcp_close, fin_with_data_is_taken_with_it)
+{
+    start(&(struct tcp_config){0});
+    IN(.len = 100, .flags = TCP_ACK | TCP_FIN);
+    EXPECT_ACK(NEXT + 101);
+    cr_assert(rig.received == 16100 && rig.eofs == 1);
+    tcp_close(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 1, NEXT + 101, 0);
+    rig_events(&rig);
+    cr_assert(rig.closes == 1);
+    IN(.seq = NEXT + 101, .ack = 2);
+    EXPECT_NONE();
+    cr_assert(tcp_stats(rig.engine)->conns_used == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_close, fin_out_of_order_waits_for_what_is_before_it)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT + 100, .len = 100, .flags = TCP_ACK | TCP_FIN);
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.eofs == 0);
+    IN(.len = 100);
+    EXPECT_ACK(NEXT + 201);
+    cr_assert(rig.eofs == 1 && rig.received == 16200);
+    rig_close(&rig);
+}
+
+Test(tcp_close, repeated_fin_is_acknowledged_again)
+{
+    start(&(struct tcp_config){.challenges_per_s = 1});
+    IN(.flags = TCP_ACK | TCP_FIN);
+    EXPECT_ACK(NEXT + 1);
+    for (int i = 0; i < 3; i++) {
+        IN(.flags = TCP_ACK | TCP_FIN);
+        EXPECT_ACK(NEXT + 1);
+    }
+    cr_assert(rig.eofs == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_close, half_close_then_send)
+{
+    start(&(struct tcp_config){0});
+    IN(.flags = TCP_ACK | TCP_FIN);
+    EXPECT_ACK(NEXT + 1);
+    cr_assert(put(0, 500, 1) == 0);
+    EXPECT_DATA(1, 500);
+    tcp_shutdown(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 501, NEXT + 1, 0);
+    cr_assert(put(0, 500, 1) == -EPIPE);
+    IN(.seq = NEXT + 1, .ack = 502);
+    cr_assert(rig.sents == 1 && rig.closes == 0);
+    tcp_close(rig.engine, rig.now, rig.id);
+    rig_events(&rig);
+    cr_assert(rig.closes == 1 && tcp_stats(rig.engine)->conns_used == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_close, shutdown_first_still_receives)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 500, 1) == 0);
+    tcp_shutdown(rig.engine, rig.now, rig.id);
+    EXPECT_DATA(1, 500);
+    cr_assert(rig.seg.flags == (TCP_ACK | TCP_FIN | TCP_PSH));
+    IN(.ack = 502, .len = 1000);
+    NEXT += 1000;
+    cr_assert(rig.received == 17000);
+    IN(.ack = 502, .flags = TCP_ACK | TCP_FIN);
+    cr_assert(rig_out(&rig) != NULL && rig_ack(&rig) == NEXT + 1);
+    cr_assert(rig.eofs == 1);
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_close, simultaneous_close)
+{
+    start(&(struct tcp_config){0});
+    tcp_close(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 1, NEXT, 0);
+    IN(.flags = TCP_ACK | TCP_FIN);
+    EXPECT(TCP_ACK, 2, NEXT + 1, 0);
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 0);
+    IN(.seq = NEXT + 1, .ack = 2);
+    EXPECT_NONE();
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 1 && tcp_stats(rig.engine)->conns_used == 0);
+    rig_advance(&rig, 60 * NS_PER_S - 1);
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 1);
+    rig_advance(&rig, 1);
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 0);
+    rig_close(&rig);
+}
+
+/* Ends in TIME-WAIT: we close first. */
+static void to_time_wait(void)
+{
+    start(&(struct tcp_config){0});
+    tcp_close(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 1, NEXT, 0);
+    IN(.ack = 2);
+    EXPECT_NONE();
+    IN(.ack = 2, .flags = TCP_ACK | TCP_FIN);
+    EXPECT(TCP_ACK, 2, NEXT + 1, 0);
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 1 && rig.closes == 1);
+}
+
+Test(tcp_close, time_wait_dup_fin_is_acknowledged_and_starts_it_anew)
+{
+    to_time_wait();
+    rig_advance(&rig, 30 * NS_PER_S);
+    IN(.ack = 2, .flags = TCP_ACK | TCP_FIN);
+    EXPECT(TCP_ACK, 2, NEXT + 1, 0);
+    IN(.ack = 2, .flags = TCP_RST); /* RFC 1337 */
+    EXPECT_NONE();
+    rig_advance(&rig, 59 * NS_PER_S);
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 1);
+    rig_advance(&rig, NS_PER_S);
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_close, time_wait_gives_way_to_a_newer_syn_only)
+{
+    to_time_wait();
+    uint32_t old = (uint32_t)(rig.now / NS_PER_MS) - 5;
+    IN(.flags = TCP_SYN, .seq = 10, .ts = old);
+    EXPECT(TCP_ACK, 2, NEXT + 1, 0);
+    rig_advance(&rig, NS_PER_S);
+    IN(.flags = TCP_SYN, .seq = NEXT + 1000, .options = (struct tcp_options){.mss = 1460});
+    cr_assert(rig_out(&rig) != NULL && rig.seg.flags == (TCP_SYN | TCP_ACK));
+    cr_assert(COUNT(time_wait_reused) == 1 && tcp_stats(rig.engine)->time_waits_used == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_close, queued_data_is_sent_before_the_fin_and_closed_comes_after_it)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 2000, 1) == 0);
+    tcp_close(rig.engine, rig.now, rig.id);
+    rig_events(&rig);
+    cr_assert(rig.closes == 0);
+    EXPECT_DATA(1, MSS);
+    EXPECT_DATA(1 + MSS, 2000 - MSS);
+    cr_assert(rig.seg.flags & TCP_FIN);
+    IN(.len = 100); /* nobody reads it, but our response must get through */
+    EXPECT(TCP_ACK, 2002, NEXT + 100, 0);
+    IN(.seq = NEXT + 100, .ack = 2002);
+    cr_assert(rig.sents == 1 && rig.closes == 1 && rig.received == 16000);
+    IN(.seq = NEXT + 100, .ack = 2002, .len = 100);
+    cr_assert(rig_out(&rig) != NULL && (rig.seg.flags & TCP_RST));
+    cr_assert(tcp_stats(rig.engine)->conns_used == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_close, peer_vanishes_after_our_close)
+{
+    start(&(struct tcp_config){0});
+    tcp_close(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 1, NEXT, 0);
+    IN(.ack = 2);
+    rig_events(&rig);
+    cr_assert(rig.closes == 1 && tcp_stats(rig.engine)->conns_used == 1);
+    rig_advance(&rig, 60 * NS_PER_S);
+    cr_assert(tcp_stats(rig.engine)->conns_used == 0);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
+Test(tcp_close, peer_vanishes_before_it_acknowledges_the_fin)
+{
+    start(&(struct tcp_config){.user_timeout_ns = 10 * NS_PER_S});
+    tcp_close(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 1, NEXT, 0);
+    for (int i = 0; i < 40 && tcp_stats(rig.engine)->conns_used > 0; i++) {
+        rig_advance(&rig, NS_PER_S);
+        rig_drain_out(&rig);
+    }
+    cr_assert(tcp_stats(rig.engine)->conns_used == 0 && COUNT(rto_fired) > 2 && rig.closes == 1);
+    rig_close(&rig);
+}
+
+Test(tcp_close, abort_sends_rst_and_ends_sends)
+{
+    start(&(struct tcp_config){0});
+    rig.hold = true;
+    IN(.len = 100);
+    cr_assert(put(0, 100, 1) == 0);
+    tcp_abort(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_RST | TCP_ACK, 1, NEXT + 100, 0);
+    EXPECT_NONE();
+    cr_assert(rig.sents == 1 && rig.sent_error == -ECANCELED && rig.closes == 1);
+    cr_assert(tcp_stats(rig.engine)->conns_used == 0);
+    cr_assert(tcp_stats(rig.engine)->frames_held == 1); /* the consumer's, also after CLOSED */
+    rig_close(&rig);
+}
