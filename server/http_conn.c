@@ -186,11 +186,13 @@ static void http_body_begin(struct exchange *x)
     http_body_timer(x);
 }
 
-/* RFC 9110 section 10.1.1: the 100 may be left out when body bytes are there already. */
+/* RFC 9110 section 10.1.1: the 100 may be left out when body bytes are there already. Not for an empty body: botocore keeps the
+ * final status that comes in place of the 100, and takes it for the answer of its next request on the connection. */
 static void http_continue(struct exchange *x)
 {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    if (!x->head.expects_100 || !conn_inbox_is_empty(x->conn)) {
+    bool has_begun = !x->body.is_complete && !conn_inbox_is_empty(x->conn);
+    if (!x->head.expects_100 || has_begun) {
         return;
     }
     struct iovec iov = {.iov_base = (void *)(uintptr_t)interim, .iov_len = sizeof(interim) - 1};
@@ -214,12 +216,12 @@ void http_body_accept(struct exchange *x)
         }
         x->body.is_aws_begun = true;
     }
+    http_continue(x);
     if (x->body.is_complete) {
         http_body_complete(x);
-        return;
+    } else {
+        http_body_begin(x);
     }
-    http_continue(x);
-    http_body_begin(x);
 }
 
 /* Hands a run of payload on; takes the slice over. */

@@ -86,12 +86,15 @@ void http_response_begin(struct exchange *x, int status)
     http_response_header(x, "x-amz-id-2", text_of(x->request_id, 16));
 }
 
-/* Unread input makes the next request's beginning unknown; a client of HTTP/1.0 or a draining node ends as well. */
+/* Unread input makes the next request's beginning unknown; a client of HTTP/1.0 or a draining node ends as well. So does one
+ * that gets its final status where it expected a 100, even for an empty body: see http_continue(). */
 static bool http_must_close(const struct exchange *x)
 {
     bool body_is_open = x->stage < EXCHANGE_WORK && !x->body.is_complete;
-    return body_is_open || !x->head.keep_alive || x->response.must_close || x->worker->is_draining ||
-           (x->response.is_chunked && x->head.version_minor == 0);
+    bool lacks_100 =
+        x->head.expects_100 && x->body.is_complete && x->body.payload == 0 && !x->response.is_continue_sent;
+    return body_is_open || lacks_100 || !x->head.keep_alive || x->response.must_close ||
+           x->worker->is_draining || (x->response.is_chunked && x->head.version_minor == 0);
 }
 
 static void http_framing_headers(struct exchange *x, uint64_t length)

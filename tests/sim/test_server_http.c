@@ -147,6 +147,27 @@ Test(http, expect_with_the_body_at_once_needs_no_100)
     cr_assert(begins(peer, "HTTP/1.1 200 OK\r\n"));
 }
 
+/* Botocore keeps a final status that came in place of the 100, and takes it for the answer of the next request on the connection. */
+Test(http, expect_with_an_empty_body_is_answered_with_100_too)
+{
+    struct sim_peer *peer = world_connect(&world);
+    sim_send_text(peer, PUT_HEAD("0") "Expect: 100-continue\r\n\r\n");
+    world_turn(&world, 20);
+    cr_assert(begins(peer, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"), "%s",
+              sim_received(peer, NULL));
+    cr_assert_not(got(peer, "Connection: close\r\n"));
+}
+
+Test(http, an_error_in_place_of_the_100_of_an_empty_body_closes)
+{
+    struct sim_peer *peer = world_connect(&world);
+    sim_send_text(peer,
+                  "PUT /none/key HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nExpect: 100-continue\r\n\r\n");
+    world_turn(&world, 20);
+    cr_assert(begins(peer, "HTTP/1.1 404 Not Found\r\n"), "%s", sim_received(peer, NULL));
+    cr_assert(got(peer, "Connection: close\r\n"), "%s", sim_received(peer, NULL));
+}
+
 Test(http, an_error_before_100_is_final_and_closes_with_a_linger)
 {
     struct sim_peer *peer = world_connect(&world);
