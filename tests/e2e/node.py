@@ -51,9 +51,9 @@ def wait_for(condition, what, seconds=20):
 
 
 class Node:
-    """limits, s3 and raw are further YAML of the listeners; store of the store."""
+    """limits, s3 and raw are further YAML of the listeners; store of the store; listeners are further list items."""
 
-    def __init__(self, workers=1, size="256MiB", limits="", s3="", raw="", store="", node="", credentials=None):
+    def __init__(self, workers=1, size="256MiB", limits="", s3="", raw="", store="", node="", credentials=None, listeners=""):
         self.folder = tempfile.mkdtemp(prefix="penstock-e2e-", dir=os.environ.get("E2E_FOLDER"))
         self.s3_port, self.raw_port, self.admin_port = free_ports(3)
         self.url = f"http://127.0.0.1:{self.s3_port}"
@@ -84,6 +84,7 @@ listeners:
     key_template: "{{listener}}/{{date}}/{{time}}-{{peer}}-{{seq}}"
     {raw}
     limits: {{ {limits} }}
+{listeners}
 admin: {{ address: "127.0.0.1:{self.admin_port}" }}
 """)
         subprocess.run([PENSTOCK, "format", "--config", self.config], check=True, capture_output=True)

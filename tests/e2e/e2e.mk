@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The client matrix (tests/e2e/clients): the S3 clients people have, through every transport. Its npm clients are installed under
+# the output folder from the lock file; the registry is the machine's. MATRIX takes further arguments: MATRIX='--client curl'.
+
+E2E_NPM := build/clients
+E2E_NPM_FILES := $(addprefix tests/e2e/clients/,package.json package-lock.json .npmrc)
+
+# A failed installation is no failure here: the matrix says which clients are missing, and with CI=true fails.
+.PHONY: test-clients clients
+clients: | $(D)/stamp-test
+	@deploy/deps/setup e2e || echo "some clients could not be installed"
+	@$(MAKE) --no-print-directory $(E2E_NPM)/stamp || echo "the clients of npm could not be installed"
+
+$(E2E_NPM)/stamp: $(E2E_NPM_FILES)
+	@mkdir -p $(@D) && cp $^ $(@D)/
+	@cd $(@D) && npm ci --silent && touch $(abspath $@)
+
+test-clients: build clients
+	@mkdir -p $(RESULTS)
+	@E2E_NPM=$(abspath $(E2E_NPM)) tests/e2e/clients/matrix.py --markdown $(RESULTS)/clients.md $(MATRIX)
+
+## test-clients  S3 clients (awscli, boto3, rclone, SDKs ...) x transports x operations, with a table
