@@ -74,6 +74,7 @@ struct dev_info {
     uint32_t fragments_max; /* iovecs of one io that are not split */
     uint32_t bytes_max;     /* bytes of one transfer that is not split */
     bool direct;            /* O_DIRECT is direct */
+    bool whole_pages;       /* the controller has no SGL: fragments of one io must meet at page boundaries */
     char note[256];         /* what is worth telling a person, or "" */
 };
 
@@ -187,6 +188,7 @@ struct dev_mem_options {
     uint32_t
         delay_polls_max; /* an io ends after 0..this many polls of its queue, so that ios overtake each other; 0: at the next */
     bool refuse_unaligned; /* fragments off dma_alignment answer -EINVAL, as real devices do */
+    bool whole_pages;      /* and so do those that do not meet at page boundaries */
 };
 int dev_mem_open(const struct dev_mem_options *options, struct dev **out);
 /* A power cut has two halves, because whoever uses the device must close in between. From dev_mem_die on every operation answers

@@ -115,6 +115,12 @@ static bool dev_mem_is_refused(const struct dev_mem *dev, const struct dev_io *i
         if (odd % dev->options.dma_alignment != 0) {
             return true;
         }
+        const uint8_t *begin = io->iov[i].iov_base;
+        uint64_t inner = (i > 0 ? (uintptr_t)begin : 0) |
+                         (i + 1 < io->iov_count ? (uintptr_t)begin + io->iov[i].iov_len : 0);
+        if (dev->options.whole_pages && inner % 4096 != 0) {
+            return true;
+        }
     }
     return false;
 }
@@ -300,6 +306,7 @@ int dev_mem_open(const struct dev_mem_options *options, struct dev **out)
                                        .dma_alignment = options->dma_alignment,
                                        .fragments_max = options->fragments_max,
                                        .bytes_max = options->bytes_max,
+                                       .whole_pages = options->whole_pages,
                                        .direct = true};
     *out = &dev->base;
     return 0;

@@ -280,6 +280,7 @@ static int dev_nvme_describe(struct dev_nvme *dev, const char *sibling, struct e
     info->fragments_max = fragments < FRAGMENTS_CAP ? fragments : FRAGMENTS_CAP;
     info->bytes_max = (uint32_t)dev->geometry.limits.transfer_max;
     info->direct = true;
+    info->whole_pages = limits.boundary_mask != 0;
     dev->zero_by_write = dev->geometry.limits.write_zeroes_max == 0;
     dev_nvme_note(dev, &controller);
     return 0;

@@ -264,6 +264,7 @@ static int dev_uring_describe(struct dev_uring *dev, struct err *err)
     segments = segments < 16 ? 16 : segments;
     info->fragments_max = (uint32_t)(segments < FRAGMENTS_CAP ? segments : FRAGMENTS_CAP);
     info->bytes_max = TRANSFER_MAX;
+    info->whole_pages = dev_uring_queue_limit(&st, "virt_boundary_mask", 0) != 0;
     dev_uring_note_file_system(dev);
     return 0;
 }

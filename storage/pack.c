@@ -10,7 +10,7 @@
  *  2. Every fragment but the last has a length that is a multiple of A. An odd last one goes on when the next bytes follow it in
  *     memory (a peer's segments in one buffer do). Otherwise its odd end is copied to staging and the next bytes are staged
  *     behind that until the length is a multiple again.
- *  3. A unit begins at a multiple of the LBA and is submitted only when its length is one.
+ *  3. A unit begins at a multiple of the LBA and of A, and is submitted only when its length is a multiple of the LBA.
  *  4. Checksums are taken when a byte is packed, once, in payload order.
  *
  * A byte can go direct when its address and its place agree modulo A. The extent's phase makes that true for its first byte; it
@@ -23,6 +23,8 @@
 #include "base/check.h"
 #include "storage/port_int.h"
 
+#define PAYLOAD_ALIGNMENT 4U /* bytes: what received payload nearly always keeps */
+
 enum pack_step { PACK_TOOK, PACK_AGAIN, PACK_NO_ROOM };
 
 static const struct store_device *pack_device(const struct store_put *put)
@@ -33,6 +35,24 @@ static const struct store_device *pack_device(const struct store_put *put)
 static uint32_t pack_lba(const struct store_put *put)
 {
     return pack_device(put)->dev->info.lba_size;
+}
+
+/* Bytes: where a unit may end and the next one begin. An LBA, or more where fragments have to be coarser than that, or the next unit's
+ * first one would begin at no multiple of the alignment. */
+static uint32_t pack_grain(const struct store_put *put)
+{
+    uint32_t lba = pack_lba(put);
+    uint32_t alignment = pack_device(put)->fragment_alignment;
+    return lba > alignment ? lba : alignment;
+}
+
+/* Why a row of fragments cannot go as it lies: the peer's segments, the device, or a kernel that refuses what the device takes. */
+static enum store_copy_reason pack_staging_reason(const struct store_device *device)
+{
+    if (device->dev->info.whole_pages || device->head_alignment > PAYLOAD_ALIGNMENT) {
+        return STORE_COPY_DEVICE;
+    }
+    return device->fragments_ok ? STORE_COPY_RAGGED : STORE_COPY_KERNEL;
 }
 
 /* Waits for something that other uploads hold. */
@@ -258,7 +278,7 @@ static void pack_carry_direct(const struct put_write *unit, struct put_write *ne
     CHECK(len == 0);
 }
 
-/* Moves what lies behind `whole` bytes of the unit to `next`. Less than one LBA, so the slot always has room. */
+/* Moves what lies behind `whole` bytes of the unit to `next`. Less than one grain, so the slot always has room. */
 static void pack_carry(struct store_put *put, struct put_write *next, uint64_t whole, bool copy_rest)
 {
     struct put_write *unit = put->unit;
@@ -292,7 +312,7 @@ static void pack_carry(struct store_put *put, struct put_write *next, uint64_t w
     unit->len = whole;
 }
 
-/* The unit holds less than one LBA: its received bytes are copied together so that their buffers go back. */
+/* The unit holds less than one grain: its received bytes are copied together so that their buffers go back. */
 static void pack_copy_out(struct store_put *put, enum store_copy_reason reason)
 {
     struct put_write *unit = put->unit;
@@ -328,7 +348,7 @@ bool pack_cut(struct store_put *put, bool copy_rest)
     if (unit == NULL) {
         return true;
     }
-    uint64_t whole = bytes_round_down(unit->len, pack_lba(put));
+    uint64_t whole = bytes_round_down(unit->len, pack_grain(put));
     if (whole == 0) {
         if (copy_rest) {
             pack_copy_out(put, STORE_COPY_PRESSURE);
@@ -452,7 +472,7 @@ static enum pack_step pack_small(struct store_put *put, struct slice *slice, uin
 {
     struct put_write *unit = put->unit;
     if (!pack_slot_has_room(put, len)) {
-        return pack_cut(put, unit->len < pack_lba(put)) ? PACK_AGAIN : PACK_NO_ROOM;
+        return pack_cut(put, unit->len < pack_grain(put)) ? PACK_AGAIN : PACK_NO_ROOM;
     }
     extent_sum_add(&put->extent->sum, slice->addr, len);
     bool fits = pack_slot_copy(put, unit, slice->addr, len);
@@ -467,7 +487,7 @@ static enum pack_step pack_direct(struct store_put *put, struct slice *slice, ui
 {
     struct put_write *unit = put->unit;
     if (unit->fragment_count >= pack_fragments_max(put) || unit->piece_count == WRITE_PIECES_MAX) {
-        return pack_cut(put, unit->len < pack_lba(put)) ? PACK_AGAIN : PACK_NO_ROOM;
+        return pack_cut(put, unit->len < pack_grain(put)) ? PACK_AGAIN : PACK_NO_ROOM;
     }
     struct slice piece = *slice;
     extent_sum_add(&put->extent->sum, slice->addr, len);
@@ -507,7 +527,7 @@ static enum pack_step pack_staged(struct store_put *put, struct slice *slice, ui
     struct put_write *unit = put->unit;
     if (unit->chunk == NULL || unit->chunk_used == put->port->chunk_size) {
         if (!pack_chunk_take(put)) {
-            if (put->unit == unit && unit->len >= pack_lba(put) && pack_cut(put, false)) {
+            if (put->unit == unit && unit->len >= pack_grain(put) && pack_cut(put, false)) {
                 return PACK_AGAIN;
             }
             pack_blocked(put);
@@ -532,9 +552,9 @@ static enum pack_step pack_staged(struct store_put *put, struct slice *slice, ui
 static enum pack_step pack_tail_end(struct store_put *put, uint32_t odd)
 {
     if (!pack_slot_has_room(put, odd)) {
-        return pack_cut(put, put->unit->len < pack_lba(put)) ? PACK_AGAIN : PACK_NO_ROOM;
+        return pack_cut(put, put->unit->len < pack_grain(put)) ? PACK_AGAIN : PACK_NO_ROOM;
     }
-    pack_tail_stage(put, odd, STORE_COPY_RAGGED);
+    pack_tail_stage(put, odd, pack_staging_reason(pack_device(put)));
     return PACK_AGAIN;
 }
 
@@ -545,7 +565,7 @@ static bool pack_rephase(struct store_put *put, const uint8_t *addr)
     struct put_extent *extent = put->extent;
     uint32_t alignment = pack_device(put)->fragment_alignment;
     uint64_t count = unit->len - extent->desc.phase;
-    if (unit->at != 0 || unit->len >= pack_lba(put)) {
+    if (unit->at != 0 || unit->len >= pack_grain(put)) {
         return false;
     }
     pack_copy_out(put, STORE_COPY_HEAD);
@@ -553,7 +573,7 @@ static bool pack_rephase(struct store_put *put, const uint8_t *addr)
         return false;
     }
     uint32_t phase = (uint32_t)(((uintptr_t)addr - count) % alignment);
-    if (phase + count > pack_lba(put)) {
+    if (phase + count > pack_grain(put)) {
         return false;
     }
     memmove(unit->slot + phase, unit->slot + extent->desc.phase, count);
@@ -575,7 +595,7 @@ static enum pack_step pack_residue_changed(struct store_put *put, const uint8_t 
     bool may_close = pack_device(put)->fragments_ok && put->residue_changes < PUT_RESIDUE_CHANGES_MAX;
     if (!may_close) {
         put->is_staging = true;
-        put->staging_reason = pack_device(put)->fragments_ok ? STORE_COPY_RAGGED : STORE_COPY_KERNEL;
+        put->staging_reason = pack_staging_reason(pack_device(put));
         return PACK_AGAIN;
     }
     if (!pack_close(put)) {
@@ -612,7 +632,8 @@ static enum pack_step pack_some(struct store_put *put, struct slice *slice)
     if (odd != 0 && !unit->is_tail_chunk && (agrees || put->is_staging)) {
         bool is_head = unit->at == 0 && put->packed < alignment;
         uint32_t gap = alignment - odd;
-        return pack_small(put, slice, len < gap ? len : gap, is_head ? STORE_COPY_HEAD : STORE_COPY_RAGGED);
+        return pack_small(put, slice, len < gap ? len : gap,
+                          is_head ? STORE_COPY_HEAD : pack_staging_reason(pack_device(put)));
     }
     if (put->is_staging) {
         CHECK(odd == 0 || unit->is_tail_chunk);

@@ -47,11 +47,13 @@ static void port_options_check(const struct store_port_options *options)
 static uint32_t port_slot_size(const struct store *store)
 {
     uint32_t size = 0;
+    uint32_t unit = EXTENT_BLOCK / 8;
     for (uint32_t i = 0; i < store->device_count; i++) {
         uint32_t need = 2 * store->devices[i].dev->info.lba_size + 2 * store->devices[i].fragment_alignment;
         size = size > need ? size : need;
+        unit = unit > store->devices[i].fragment_alignment ? unit : store->devices[i].fragment_alignment;
     }
-    return (uint32_t)bytes_round_up(size, EXTENT_BLOCK / 8);
+    return (uint32_t)bytes_round_up(size, unit); /* fragments begin at slots */
 }
 
 static int port_pools_open(struct store_port *port, struct err *err)

@@ -124,7 +124,8 @@ static int selftest_decide(struct selftest *test, struct err *err)
                 snprintf(device->note, sizeof(device->note),
                          "fragments of %u bytes alignment are refused (%s): payload is written in pieces of "
                          "%u bytes alignment",
-                         info->dma_alignment, err_text(first_rc), candidates[i]);
+                         info->dma_alignment,
+                         info->whole_pages ? "the controller has no SGL" : err_text(first_rc), candidates[i]);
             }
             return 0;
         }

@@ -70,6 +70,7 @@ static void rig_memory_devices(struct store_rig *rig)
             .bytes_max = 1U << 30,
             .delay_polls_max = rig->options.delay_polls_max,
             .refuse_unaligned = true,
+            .whole_pages = rig->options.whole_pages,
         };
         int rc = dev_mem_open(&options, &rig->devices[i]);
         cr_assert_eq(rc, 0);

@@ -16,6 +16,7 @@ struct store_rig_options {
     bool is_memory;         /* memory devices, stepped */
     uint32_t dma_alignment; /* memory devices; 0: 4 */
     uint32_t lba_size;      /* memory devices; 0: 512 */
+    bool whole_pages;       /* memory devices */
     uint32_t fragments_max; /* memory devices; 0: 64 */
     uint32_t delay_polls_max;
     uint64_t staging_size;                  /* 0: 4 MiB */
