@@ -75,10 +75,7 @@ check_patch() {
 		return 1
 	fi
 	complaints=$(cd "$tree" && scripts/checkpatch.pl $CHECKPATCH "$patch" 2>/dev/null || true)
-	if [ -n "$complaints" ]; then
-		echo "$complaints"
-		fail "$name: checkpatch"
-	fi
+	[ -z "$complaints" ] || { echo "$complaints"; fail "$name: checkpatch"; }
 	if ! compile W=1 >"$log" 2>&1; then
 		cat "$log"
 		fail "$name: compiles"
@@ -90,7 +87,7 @@ check_patch() {
 		fail "$name: new warnings"
 		return 1
 	fi
-	pass "$name: applies, checkpatch${complaints:+ (see above)}, compiles, no new warnings"
+	[ -n "$complaints" ] || pass "$name: applies, checkpatch, compiles, no new warnings"
 }
 
 sparse_findings() {

@@ -54,14 +54,14 @@ def equal(text, expected, actual):
     vmtest.check(text, expected == actual, f"expected {expected}, got {actual}")
 
 
-def refused(text, name, reason, function, *arguments, **options):
+def refused(text, errno_name, reason, function, *arguments, **options):
     """The request must fail with this errno and give a reason that contains these words."""
     before = lengths()
     try:
         function(*arguments, **options)
         vmtest.failed("refused: " + text, "it was accepted")
     except genl.Refused as error:
-        vmtest.check("refused: " + text, error.name == name and reason in error.text, str(error))
+        vmtest.check("refused: " + text, error.name == errno_name and reason in error.text, str(error))
     equal("  and nothing changed", before, lengths())
 
 

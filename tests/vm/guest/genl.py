@@ -14,12 +14,16 @@ F_REQUEST, F_ACK, F_DUMP = 1, 4, 0x300
 NESTED = 0x8000
 
 
+# Python calls 95 by its other name, the kernel's sources do not.
+NAMES = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP"}
+
+
 class Refused(Exception):
     """The kernel said no: `.name` is the errno's name, `.text` its extended acknowledgement."""
 
     def __init__(self, number, text):
-        super().__init__(f"{errno.errorcode.get(number, number)} ({text or 'no reason given'})")
-        self.name, self.text = errno.errorcode.get(number, str(number)), text
+        self.name, self.text = NAMES.get(number, str(number)), text
+        super().__init__(f"{self.name} ({text or 'no reason given'})")
 
 
 def u32(value):

@@ -208,13 +208,19 @@ static void zcrx_register(struct receiver *r, const struct options *o, const cha
 	r->area_token = area.rq_area_token;
 }
 
+/* Both address families on one socket, or IPv4 alone on a kernel without the other; ports lie at the same place. */
 static int listen_on(uint16_t port)
 {
-	struct sockaddr_in6 address = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
+	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons(port) };
 	int one = 1, fd = socket(AF_INET6, SOCK_STREAM, 0);
+	bool only_v4 = fd < 0 && errno == EAFNOSUPPORT;
 
+	if (only_v4)
+		fd = socket(AF_INET, SOCK_STREAM, 0);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
-	    bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, CONNS_MAX))
+	    bind(fd, only_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, only_v4 ? sizeof(v4) : sizeof(v6)) ||
+	    listen(fd, CONNS_MAX))
 		die("listen", errno);
 	return fd;
 }
