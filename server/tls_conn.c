@@ -447,6 +447,7 @@ static bool tls_read(struct tls_conn *conn, struct rx_event *event)
         tls_read_stopped(conn, rc);
     }
     tls_conn_settle(conn);
+    tls_out_flush(conn); /* Reading writes, too: alerts, answers to key updates. */
     if (got == 0) {
         tls_buffer_idle(conn);
         return false;

@@ -80,6 +80,8 @@ static bool backend_is(const char *name)
     return strcmp(from_env("RX_BACKEND", RX_BACKEND_DEFAULT), name) == 0;
 }
 
+static uint64_t bench_handshake_ns = PATIENCE_NS;
+
 static void bench_tls(struct bench *bench)
 {
     static struct conf_listener conf = {.name = "test"};
@@ -172,7 +174,7 @@ static void bench_open(struct bench *bench, uint32_t buffers, uint32_t conn_buff
     close(probe);
     bench->port = ntohs(in->sin_port);
     bench_prepare_nic(bench);
-    struct tls_rx_options tls = {.handshake_timeout_ns = PATIENCE_NS};
+    struct tls_rx_options tls = {.handshake_timeout_ns = bench_handshake_ns};
     if (backend_is("tls")) {
         bench_tls(bench);
         tls.context = bench->tls;
