@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/peek.h"
 #include "base/check.h"
 #include "server/worker.h"
 
@@ -61,7 +62,8 @@ static uint32_t http_head_copy(struct exchange *x, const struct slice *slice)
     while (used < slice->len && x->head_len < limit) {
         uint32_t room = slice->len - used;
         room = room < limit - x->head_len ? room : limit - x->head_len;
-        const uint8_t *from = slice->addr + used;
+        room = room < PEEK_MAX ? room : PEEK_MAX;
+        const uint8_t *from = peek_at(slice->addr + used, room);
         const uint8_t *newline = memchr(from, '\n', room);
         uint32_t len = newline != NULL ? (uint32_t)(newline - from) + 1 : room;
         memcpy(x->head_bytes + x->head_len, from, len);

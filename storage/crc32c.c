@@ -2,22 +2,22 @@
 /* crc32c: the checksum of payload blocks, by ISA-L, and its combination from parts. Pure. */
 #include <isa-l/crc.h>
 
+#include "base/peek.h"
 #include "storage/extent.h"
 
 /* The reflected Castagnoli polynomial. */
 #define POLYNOMIAL 0x82f63b78U
-#define CHUNK_MAX (1U << 30) /* ISA-L takes an int */
 
 uint32_t crc32c_update(uint32_t crc, const void *data, uint64_t len)
 {
-    /* ISA-L's function does not write through the pointer; its prototype merely lacks the const. */
-    unsigned char *at = (unsigned char *)(uintptr_t)data;
+    const uint8_t *at = data;
     crc = ~crc;
     while (len > 0) {
-        int step = (int)(len < CHUNK_MAX ? len : CHUNK_MAX);
-        crc = crc32_iscsi(at, step, crc);
+        uint32_t step = len < PEEK_MAX ? (uint32_t)len : PEEK_MAX;
+        /* ISA-L's function does not write through the pointer; its prototype merely lacks the const. */
+        crc = crc32_iscsi((unsigned char *)(uintptr_t)peek_at(at, step), (int)step, crc);
         at += step;
-        len -= (uint64_t)step;
+        len -= step;
     }
     return ~crc;
 }

@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/peek.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "storage/port_int.h"
@@ -116,7 +117,7 @@ static bool pack_slot_copy(struct store_put *put, struct put_write *unit, const 
         return false;
     }
     if (data != NULL) {
-        memcpy(room, data, len);
+        peek_copy(room, data, len);
     } else {
         memset(room, 0, len);
     }
@@ -537,7 +538,7 @@ static enum pack_step pack_staged(struct store_put *put, struct slice *slice, ui
     uint32_t room = put->port->chunk_size - unit->chunk_used;
     uint32_t step = len < room ? len : room;
     extent_sum_add(&put->extent->sum, slice->addr, step);
-    memcpy(unit->chunk + unit->chunk_used, slice->addr, step);
+    peek_copy(unit->chunk + unit->chunk_used, slice->addr, step);
     pack_fragment(unit, unit->chunk + unit->chunk_used, step, put->port->options.arena->buf_index);
     unit->chunk_used += step;
     unit->is_tail_staged = false; /* the slot's cursor is elsewhere */

@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/peek.h"
 
 #ifndef MAP_HUGE_SHIFT
 #define MAP_HUGE_SHIFT 26
@@ -69,7 +70,7 @@ int arena_open(struct arena *arena, const struct arena_options *options, struct 
     if (page_size > MIB) {
         flags |= MAP_HUGETLB | (__builtin_ctzll(page_size) << MAP_HUGE_SHIFT);
     }
-    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+    void *base = peek_map(size, flags);
     if (base == MAP_FAILED) {
         return arena_map_refused(-errno, size, page_size, err);
     }

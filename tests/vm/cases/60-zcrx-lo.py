@@ -10,7 +10,7 @@ import node as nodes
 import vmtest
 
 vmtest.run("ip", "link", "set", "lo", "mtu", "9000")
-node = nodes.prepare(receive="zcrx", extra="interface: lo, rx_area_size: 32MiB, rx_buffer_size: 0")
+node = nodes.prepare(receive="zcrx", extra="interface: lo, rx_buffer_size: 0")
 if not vmtest.check("the node becomes ready", node.start(), node.log_tail()):
     raise SystemExit(1)
 path = node.metrics()

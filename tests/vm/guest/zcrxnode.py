@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node with a zcrx listener on the software NIC (`import zcrxnode`), pushed to from namespace `client`."""
+import subprocess
+
+import node as nodes
+
+ADDRESS = "10.7.0.1"
+PORT = 9000
+
+
+def configure(buffer_kib, more="", area_mib=64):
+    """Rewrites node.py's configuration: the S3 listener receives by zcrx from queue 1 of `nic`, which the node manages."""
+    listener = (f'  - {{ name: bulk, protocol: s3, address: "{ADDRESS}:{PORT}", receive: zcrx, access: anonymous, '
+                f"allow_remote_anonymous: true, interface: nic, queues: [1], hugepages: 2MiB, manage_nic: true, "
+                f"rx_buffer_size: {buffer_kib}KiB, rx_area_size: {area_mib}MiB, "
+                f"limits: {{ connections_max: 128, uploads_max: 128 }}{more} }}\n")
+    with open("/tmp/penstock.yaml") as file:
+        text = file.read()
+    start = text.index("  - { name: bulk")
+    text = text[:start] + listener + text[text.index("  - { name: pipe"):]
+    with open("/tmp/penstock.yaml", "w") as file:
+        file.write(text)
+
+
+def make_bucket(pair):
+    pair.client("curl", "-sSf", "-X", "PUT", f"http://{ADDRESS}:{PORT}/zcrx").wait()
+
+
+def push(pair, connections, size, seed):
+    """(what pusher.py printed, exit status)."""
+    process = pair.client("python3", "/vm/pusher.py", ADDRESS, str(PORT), "zcrx", str(connections), str(size), str(seed),
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return process.communicate()[0].strip(), process.returncode
+
+
+class Copies:
+    """What was received and copied since it was made."""
+
+    def __init__(self, node):
+        self.node = node
+        self.received, self.copied = self.totals()
+
+    def totals(self):
+        return (self.node.total("penstock_received_bytes_total", 'listener="bulk"'),
+                self.node.total("penstock_copied_bytes_total", 'listener="bulk"'))
+
+    def share(self):
+        received, copied = self.totals()
+        return (copied - self.copied) / max(received - self.received, 1)
+
+    def by_reason(self):
+        return ", ".join(f"{key.split('reason=')[1].split(chr(34))[1]} {value:.0f}"
+                         for key, value in self.node.metrics().items()
+                         if key.startswith("penstock_copied_bytes_total") and 'listener="bulk"' in key and value)
+
+    def by_kernel(self):
+        return self.node.total("penstock_rx_kernel_copied_bytes_total", 'listener="bulk"')
+
