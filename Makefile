@@ -4,7 +4,7 @@
 #
 # One static archive per folder, so that who may call whom can be checked on symbols. Sources are found by wildcard: a new file
 # needs no line here. Sanitizer builds are this same file run with another O (build/asan, build/ubsan, build/tsan).
-# Lanes of tests that need more than the host live in fragments (tests/*/*.mk, kernel/*.mk), included at the end.
+# What needs rules of its own lives in fragments (netcore/*/*.mk, tests/*/*.mk, kernel/*.mk), included at the end.
 
 MAKEFLAGS += --no-builtin-rules
 # As many jobs as processors unless told otherwise; a make started by this one shares the jobs of its parent.
@@ -148,7 +148,7 @@ test-e2e: build | $(D)/stamp-test
 	@$(LANE) e2e --results $(RESULTS) $(wildcard tests/e2e/run-*)
 
 test-root: build | $(D)/stamp-test
-	@if [ "$$(id -u)" = 0 ]; then $(LANE) root --results $(RESULTS) $(wildcard tests/root/run-*); \
+	@if [ "$$(id -u)" = 0 ]; then $(LANE) root --results $(RESULTS) $(wildcard tests/root/run-*) $(call progs_of,root); \
 	 else $(LANE) root --results $(RESULTS) --skip 'host: not root (run: sudo make test-root)'; fi
 
 .PHONY: test
@@ -285,4 +285,4 @@ ALL_OBJS := $(foreach f,$(FOLDERS),$(call objs_of,$(f))) $(O)/server/main.o $(TE
             $(foreach l,$(LANES_C),$(call helpers_of,$(l))) $(FUZZ_REPLAY:%=%.o) $(O)/tests/fuzz/replay.o
 .SECONDARY: $(ALL_OBJS)
 -include $(sort $(ALL_OBJS:.o=.d))
--include $(sort $(wildcard tests/*/*.mk kernel/*.mk))
+-include $(sort $(wildcard netcore/*/*.mk tests/*/*.mk kernel/*.mk))

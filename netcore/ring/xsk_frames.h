@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * xsk_frames: who has each frame of a UMEM. Pure book-keeping: it knows no ring and no socket.
+ *
+ *            .--fill--> FILL --receive--> HELD --give--.
+ *   FREE ----+                                         +---> FREE
+ *            `--take--> OURS --send--> SENT --complete-'
+ *                         `-------cancel---------------'
+ *
+ * Invariants
+ *  1. Each frame is in exactly one state; each move names the state it comes from, which is CHECKed where our own code could be
+ *     wrong and answered by false where the kernel or a driver could be.
+ *  2. counts[s] is the number of frames in state s; together they are `count`.
+ */
+#ifndef RING_XSK_FRAMES_H
+#define RING_XSK_FRAMES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum xsk_frame_state {
+    XSK_FRAME_FREE, /* nobody's */
+    XSK_FRAME_FILL, /* in the fill ring or the NIC's */
+    XSK_FRAME_HELD, /* received: the reader's */
+    XSK_FRAME_OURS, /* being written, to be sent */
+    XSK_FRAME_SENT, /* in the TX ring, the NIC's or the completion ring */
+    XSK_FRAME_STATES
+};
+
+struct xsk_frames {
+    uint32_t count;
+    uint32_t counts[XSK_FRAME_STATES];
+    uint32_t *stack; /* the free ones */
+    uint8_t *states; /* of each frame: enum xsk_frame_state */
+};
+
+/* All frames start FREE. 0 or -ENOMEM. */
+int xsk_frames_open(struct xsk_frames *frames, uint32_t count);
+void xsk_frames_close(struct xsk_frames *frames);
+
+/* Takes a free frame into `to` (FILL or OURS). False: none is free. */
+bool xsk_frames_take(struct xsk_frames *frames, enum xsk_frame_state to, uint32_t *frame);
+/* Moves a frame that our own code knows to be in `from`. To FREE, it may be taken again. */
+void xsk_frames_move(struct xsk_frames *frames, uint32_t frame, enum xsk_frame_state from,
+                     enum xsk_frame_state to);
+/* The same for what the kernel says about a frame: false, and nothing changes, if that cannot be. */
+bool xsk_frames_move_if(struct xsk_frames *frames, uint64_t frame, enum xsk_frame_state from,
+                        enum xsk_frame_state to);
+/* CHECKs invariant 2, by counting. For tests and for closing. */
+void xsk_frames_check(const struct xsk_frames *frames);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* xsk_load: the XDP program's loading, attaching and maps. See the header. */
+#include "ring/xsk_load.h"
+
+#include <arpa/inet.h>
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <linux/if_link.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+/* The object file that clang made of xsk_prog.bpf.c (ring.mk). */
+static const uint8_t xsk_prog_bytes[] __attribute__((aligned(8))) = {
+#include "xsk_prog_bytes.h"
+};
+
+struct xsk_program {
+    struct bpf_object *object;
+    int program_fd;
+    int link_fd;
+    int sockets_fd, listeners_fd, settings_fd, reasons_fd;
+    bool is_generic;
+};
+
+/* ---- pure ------------------------------------------------------------------------------------------------------- */
+
+const char *xsk_prog_reason_text(enum xsk_prog_reason reason)
+{
+    static const char *const texts[XSK_PROG_REASONS] = {
+        [XSK_PROG_TAKEN] = "taken",
+        [XSK_PROG_NO_SOCKET] = "no_socket",
+        [XSK_PROG_FRAGMENT] = "fragment",
+        [XSK_PROG_UNCLEAR] = "unclear",
+        [XSK_PROG_FOREIGN_MAC] = "foreign_mac",
+        [XSK_PROG_PASS_NOT_IP] = "pass_not_ip",
+        [XSK_PROG_PASS_NOT_TCP] = "pass_not_tcp",
+        [XSK_PROG_PASS_NOT_OURS] = "pass_not_ours",
+    };
+    CHECK((size_t)reason < XSK_PROG_REASONS);
+    return texts[reason];
+}
+
+int xsk_program_refused(int rc, bool is_attach, const char *interface, struct err *err)
+{
+    static const struct {
+        int rc;
+        bool is_attach;
+        const char *text;
+    } refusals[] = {
+        {-EPERM, false,
+         "loading an XDP program needs CAP_BPF and CAP_NET_ADMIN (before Linux 5.8: CAP_SYS_ADMIN)"},
+        {-ENOSYS, false, "the kernel has no BPF (CONFIG_BPF_SYSCALL)"},
+        {-EPERM, true, "attaching an XDP program needs CAP_NET_ADMIN"},
+        {-EBUSY, true, "another XDP program is attached; ip link set dev NAME xdp off"},
+        {-EEXIST, true,
+         "another XDP program is attached, or a queue belongs to zero-copy receive of io_uring"},
+        {-EOPNOTSUPP, true, "the driver has no XDP"},
+        {-EINVAL, true,
+         "the driver refuses XDP as it is set: MTU too large for one buffer, LRO, SR-IOV or DCB on, or "
+         "on veth a peer with too few queues"},
+        {-ERANGE, true, "the MTU is too large for XDP without frames of several buffers"},
+        {-ENOMEM, true,
+         "the driver has no memory or no queues for XDP; ixgbe takes 128 possible CPUs: boot with "
+         "nr_cpus=128"},
+        {-ENODEV, true, "the interface does not exist in this network namespace"},
+    };
+    const char *text = err_text(rc);
+    for (size_t i = 0; i < ARRAY_COUNT(refusals); i++) {
+        if (refusals[i].rc == rc && refusals[i].is_attach == is_attach) {
+            text = refusals[i].text;
+        }
+    }
+    return err_set(err, rc, "XDP on %s: %s", interface, text);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------ */
+
+/* libbpf talks to stderr otherwise; what went wrong is said by us, once. */
+static int quiet(enum libbpf_print_level level, const char *format, va_list args)
+{
+    (void)level;
+    (void)format;
+    (void)args;
+    return 0;
+}
+
+static int object_load(struct xsk_program *program, const struct xsk_program_options *options)
+{
+    libbpf_set_print(quiet);
+    LIBBPF_OPTS(bpf_object_open_opts, open_options, .object_name = "penstock");
+    program->object = bpf_object__open_mem(xsk_prog_bytes, sizeof(xsk_prog_bytes), &open_options);
+    if (program->object == NULL) {
+        return -errno;
+    }
+    struct bpf_program *one = bpf_object__find_program_by_name(program->object, "xsk_one");
+    struct bpf_program *frags = bpf_object__find_program_by_name(program->object, "xsk_frags");
+    struct bpf_map *sockets = bpf_object__find_map_by_name(program->object, "sockets");
+    CHECK(one != NULL && frags != NULL && sockets != NULL);
+    (void)bpf_program__set_autoload(one, !options->want_multi); /* Fails only after loading. */
+    (void)bpf_program__set_autoload(frags, options->want_multi);
+    int rc = bpf_map__set_max_entries(sockets, options->queues > 0 ? options->queues : 1);
+    if (rc == 0) {
+        rc = bpf_object__load(program->object);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    program->program_fd = bpf_program__fd(options->want_multi ? frags : one);
+    program->sockets_fd = bpf_map__fd(sockets);
+    program->listeners_fd = bpf_object__find_map_fd_by_name(program->object, "listeners");
+    program->settings_fd = bpf_object__find_map_fd_by_name(program->object, "settings");
+    program->reasons_fd = bpf_object__find_map_fd_by_name(program->object, "reasons");
+    return 0;
+}
+
+static int settings_write(struct xsk_program *program, const char *interface)
+{
+    struct ifreq request = {0};
+    struct xsk_prog_settings settings = {0};
+    strncpy(request.ifr_name, interface, sizeof(request.ifr_name) - 1);
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -errno;
+    }
+    int rc = ioctl(fd, SIOCGIFHWADDR, &request) != 0 ? -errno : 0;
+    close(fd);
+    memcpy(settings.mac, request.ifr_hwaddr.sa_data, sizeof(settings.mac));
+    return rc < 0 ? rc : bpf_map_update_elem(program->settings_fd, &(uint32_t){0}, &settings, BPF_ANY);
+}
+
+static int attach(struct xsk_program *program, const struct xsk_program_options *options)
+{
+    LIBBPF_OPTS(bpf_link_create_opts, link_options, .flags = XDP_FLAGS_DRV_MODE);
+    int index = (int)if_nametoindex(options->interface);
+    if (index == 0) {
+        return -ENODEV;
+    }
+    program->link_fd = bpf_link_create(program->program_fd, index, BPF_XDP, &link_options);
+    if (program->link_fd == -EOPNOTSUPP && options->allow_generic) {
+        link_options.flags = XDP_FLAGS_SKB_MODE;
+        program->link_fd = bpf_link_create(program->program_fd, index, BPF_XDP, &link_options);
+        program->is_generic = true;
+    }
+    return program->link_fd < 0 ? program->link_fd : 0;
+}
+
+int xsk_program_open(const struct xsk_program_options *options, struct xsk_program **out, struct err *err)
+{
+    struct xsk_program *program = calloc(1, sizeof(*program));
+    if (program == NULL) {
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    bool is_attach = false;
+    int rc = object_load(program, options);
+    if (rc == 0) {
+        is_attach = true;
+        rc = settings_write(program, options->interface);
+    }
+    if (rc == 0) {
+        rc = attach(program, options);
+    }
+    if (rc < 0) {
+        bpf_object__close(program->object);
+        free(program);
+        return xsk_program_refused(rc, is_attach, options->interface, err);
+    }
+    *out = program;
+    return 0;
+}
+
+void xsk_program_close(struct xsk_program *program)
+{
+    close(program->link_fd); /* The last descriptor of the link: this detaches. */
+    bpf_object__close(program->object);
+    free(program);
+}
+
+bool xsk_program_is_generic(const struct xsk_program *program)
+{
+    return program->is_generic;
+}
+
+int xsk_program_fd(const struct xsk_program *program)
+{
+    return program->program_fd;
+}
+
+/* ---- maps --------------------------------------------------------------------------------------------------------- */
+
+static struct xsk_prog_key key_of(const uint8_t addr[16], uint16_t port)
+{
+    struct xsk_prog_key key = {.port = htons(port)};
+    memcpy(key.addr, addr, sizeof(key.addr));
+    return key;
+}
+
+/* The address's own entry (port 0) counts its listeners, so that it goes with the last one. */
+static int address_count(struct xsk_program *program, const uint8_t addr[16], int change)
+{
+    struct xsk_prog_key key = key_of(addr, 0);
+    uint32_t count = 0;
+    int rc = bpf_map_lookup_elem(program->listeners_fd, &key, &count);
+    if (rc < 0 && rc != -ENOENT) {
+        return rc;
+    }
+    CHECK(change > 0 || count > 0);
+    count = change > 0 ? count + 1 : count - 1;
+    return count > 0 ? bpf_map_update_elem(program->listeners_fd, &key, &count, BPF_ANY)
+                     : bpf_map_delete_elem(program->listeners_fd, &key);
+}
+
+int xsk_program_listen(struct xsk_program *program, const uint8_t addr[16], uint16_t port)
+{
+    CHECK(port != 0);
+    struct xsk_prog_key key = key_of(addr, port);
+    int rc = bpf_map_update_elem(program->listeners_fd, &key, &(uint32_t){1}, BPF_NOEXIST);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = address_count(program, addr, 1);
+    if (rc < 0) {
+        (void)bpf_map_delete_elem(program->listeners_fd, &key); /* It is there; rc is the one to tell. */
+    }
+    return rc;
+}
+
+int xsk_program_unlisten(struct xsk_program *program, const uint8_t addr[16], uint16_t port)
+{
+    struct xsk_prog_key key = key_of(addr, port);
+    int rc = bpf_map_delete_elem(program->listeners_fd, &key);
+    return rc < 0 ? rc : address_count(program, addr, -1);
+}
+
+int xsk_program_socket_set(struct xsk_program *program, uint32_t queue, int fd)
+{
+    uint32_t value = (uint32_t)fd;
+    return bpf_map_update_elem(program->sockets_fd, &queue, &value, BPF_ANY);
+}
+
+int xsk_program_socket_clear(struct xsk_program *program, uint32_t queue)
+{
+    return bpf_map_delete_elem(program->sockets_fd, &queue);
+}
+
+int xsk_program_reasons(const struct xsk_program *program, uint64_t counts[XSK_PROG_REASONS])
+{
+    int cpus = libbpf_num_possible_cpus();
+    uint64_t *values = cpus > 0 ? calloc((size_t)cpus, sizeof(*values)) : NULL;
+    if (values == NULL) {
+        return cpus < 0 ? cpus : -ENOMEM;
+    }
+    int rc = 0;
+    for (uint32_t reason = 0; reason < XSK_PROG_REASONS && rc == 0; reason++) {
+        rc = bpf_map_lookup_elem(program->reasons_fd, &reason, values);
+        counts[reason] = 0;
+        for (int i = 0; i < cpus && rc == 0; i++) {
+            counts[reason] += values[i];
+        }
+    }
+    free(values);
+    return rc;
+}
