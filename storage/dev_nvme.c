@@ -247,8 +247,8 @@ static int dev_nvme_describe(struct dev_nvme *dev, const char *sibling, struct e
 {
     struct dev_info *info = &dev->base.info;
     struct nvme_namespace space = {0, 0};
-    struct nvme_controller controller;
-    struct nvme_limits limits;
+    struct nvme_controller controller = {0};
+    struct nvme_limits limits = {0};
     const char *path = dev->base.path;
     uint32_t nsid = (uint32_t)ioctl(dev->fd, NVME_IOCTL_ID);
     uint8_t *page = aligned_alloc(NVME_PAGE, NVME_IDENTIFY_BYTES);
@@ -333,7 +333,7 @@ static const struct dev_ops dev_nvme_ops;
 int dev_nvme_open(const struct dev_uring_options *options, struct dev **out, struct err *err)
 {
     char sibling[NAME_MAX_BYTES];
-    struct stat st;
+    struct stat st = {0};
     struct dev_nvme *dev = calloc(1, sizeof(*dev));
     if (dev == NULL) {
         return err_set(err, -ENOMEM, "%s: out of memory", options->path);
@@ -491,7 +491,7 @@ static int dev_nvme_start_transfer(struct dev_nvme_queue *queue, struct nvme_slo
 {
     const struct nvme_geometry *geometry = &dev_nvme_of(queue->base.dev)->geometry;
     struct dev_io *io = slot->io;
-    struct nvme_cut cut;
+    struct nvme_cut cut = {0};
     int rc = io->done == 0 ? nvme_vector_check(&geometry->limits, io->iov, io->iov_count) : 0;
     rc = rc == 0 ? nvme_vector_cut(geometry, io->iov, io->iov_count, &cut) : rc;
     if (rc < 0) {
@@ -552,7 +552,6 @@ static int dev_nvme_start(struct dev_nvme_queue *queue, struct nvme_slot *slot)
 static void dev_nvme_end(struct dev_nvme_queue *queue, struct nvme_slot *slot, int result)
 {
     struct dev_io *io = slot->io;
-    slot->io = NULL;
     list_append(&queue->free, &slot->node);
     dev_io_finish(io, result);
 }
