@@ -218,6 +218,13 @@ static int thread_open_worker(struct thread *thread, struct err *err)
         return err_set(err, -EIO, "getrandom gave no random bytes");
     }
     metrics_set(&options.cells->memory_bytes, thread->arena.size);
+    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        const struct conf_listener *conf = &thread->conf->listeners[i];
+        if (conf->tls.certificate[0] != '\0') { /* Rings of ciphertext; OpenSSL takes the rest as it goes. */
+            metrics_add(&options.cells->memory_bytes,
+                        (uint64_t)conf->limits.connections_max * CONF_TLS_OUT_SIZE);
+        }
+    }
     int rc = worker_open(&thread->worker, &options, err);
     if (rc == 0) {
         thread->wakes[THREAD_WAKE_STORE].fd = store_port_event_fd(thread->port);

@@ -109,6 +109,10 @@ struct tls_conn {
     uint32_t buffers_held;
 };
 
+_Static_assert(
+    sizeof(struct tls_conn) + TLS_OUT_SIZE + 2 * (TLS_RECORD_MAX + 1024) < CONF_TLS_STATE_SIZE,
+    "what the configuration promises per connection holds our state, two record buffers and a session");
+
 struct tls_wake {
     struct mpsc *queue;
     bool is_armed;
