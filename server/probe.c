@@ -60,10 +60,9 @@ const char *probe_host_xdp(const struct probe_host *host, char to[PROBE_TEXT_MAX
 }
 
 /* What a NIC that could do it is still missing: refusals, or the commands of the plan. */
-static void zcrx_plan_write(const struct nic_state *nic, const struct nic_plan *plan, char to[PROBE_TEXT_MAX])
+static bool plan_write(const struct nic_plan *plan, char to[PROBE_TEXT_MAX])
 {
     size_t used = 0;
-    (void)nic; /* the plan's texts name it */
     const char *head = plan->refusal_count > 0 ? "no: " : "after: ";
     uint32_t count = plan->refusal_count > 0 ? plan->refusal_count : plan->step_count;
     for (uint32_t i = 0; i < count && used < PROBE_TEXT_MAX; i++) {
@@ -71,9 +70,7 @@ static void zcrx_plan_write(const struct nic_state *nic, const struct nic_plan *
         int len = snprintf(to + used, PROBE_TEXT_MAX - used, "%s%s", i == 0 ? head : "; ", text);
         used += len < 0 ? 0 : (size_t)len;
     }
-    if (count == 0) {
-        snprintf(to, PROBE_TEXT_MAX, "yes: the NIC is set up as it must be");
-    }
+    return count > 0;
 }
 
 void probe_nic_zcrx(const struct probe_host *host, const struct nic_state *nic, uint32_t buffer_size,
@@ -108,48 +105,26 @@ void probe_nic_zcrx(const struct probe_host *host, const struct nic_state *nic, 
                             .want_ipv4 = true,
                             .buffer_size = buffer_size};
     nic_plan_zcrx(nic, &wish, plan);
-    zcrx_plan_write(nic, plan, to);
+    if (!plan_write(plan, to)) {
+        snprintf(to, PROBE_TEXT_MAX, "yes: the NIC is set up as it must be");
+    }
     free(plan);
 }
 
-/* Conditions of ixgbe, each of which makes the bind or the attach fail; NULL when none holds. */
-static const char *ixgbe_refusal(const struct probe_host *host, const struct nic_state *nic,
-                                 char to[PROBE_TEXT_MAX])
+/* What a NIC with zero-copy AF_XDP is still missing; false when that is nothing. */
+static bool xdp_plan_write(const struct probe_host *host, const struct nic_state *nic,
+                           char to[PROBE_TEXT_MAX])
 {
-    if (nic->virtual_functions > 0) {
-        snprintf(to, PROBE_TEXT_MAX,
-                 "no: SR-IOV is on (%u virtual functions), and ixgbe then has no XDP; echo 0 > "
-                 "/sys/class/net/%s/device/sriov_numvfs",
-                 nic->virtual_functions, nic->name);
-    } else if (nic->lro.state == NIC_ON) {
-        snprintf(to, PROBE_TEXT_MAX, "no: LRO is on; ethtool -K %s lro off", nic->name);
-    } else if (nic->mtu > 3050) {
-        snprintf(
-            to, PROBE_TEXT_MAX,
-            "no: MTU %u is above 3050, which is what one 4 KiB frame holds on ixgbe; ip link set %s mtu 1500",
-            nic->mtu, nic->name);
-    } else if (host->cpus_possible > 128) {
-        snprintf(to, PROBE_TEXT_MAX,
-                 "no: %u possible CPUs, ixgbe has XDP queues for 128; boot with possible_cpus=128",
-                 host->cpus_possible);
-    } else {
-        return NULL;
+    struct nic_plan *plan = calloc(1, sizeof(*plan));
+    if (plan == NULL) {
+        snprintf(to, PROBE_TEXT_MAX, "unknown: out of memory");
+        return true;
     }
-    return to;
-}
-
-static bool queue_in_use(const struct nic_state *nic, char to[PROBE_TEXT_MAX])
-{
-    for (uint32_t i = 0; i < nic->queue_count && i < NIC_QUEUES_MAX; i++) {
-        if (nic->queues[i].zcrx || nic->queues[i].dmabuf) {
-            snprintf(to, PROBE_TEXT_MAX,
-                     "no: queue %u is taken by zero-copy receive, and one such queue excludes XDP on the "
-                     "whole NIC",
-                     i);
-            return true;
-        }
-    }
-    return false;
+    struct nic_xdp_host xdp_host = {.release = host->release, .cpus_possible = host->cpus_possible};
+    nic_plan_xdp(nic, &xdp_host, plan);
+    bool is_missing = plan_write(plan, to);
+    free(plan);
+    return is_missing;
 }
 
 void probe_nic_xdp(const struct probe_host *host, const struct nic_state *nic, char to[PROBE_TEXT_MAX])
@@ -157,11 +132,6 @@ void probe_nic_xdp(const struct probe_host *host, const struct nic_state *nic, c
     char reason[PROBE_TEXT_MAX];
     if (probe_host_xdp(host, reason) != NULL) {
         snprintf(to, PROBE_TEXT_MAX, "no: the host cannot (above)");
-    } else if (queue_in_use(nic, to)) {
-        return;
-    } else if (nic->xdp_attached) {
-        snprintf(to, PROBE_TEXT_MAX, "no: another XDP program is attached; ip link set dev %s xdp off",
-                 nic->name);
     } else if ((nic->xdp_features & NETDEV_XDP_ACT_BASIC) == 0) {
         snprintf(to, PROBE_TEXT_MAX,
                  "no: driver %s reports no XDP; the generic mode would copy each frame and gain nothing over "
@@ -172,7 +142,7 @@ void probe_nic_xdp(const struct probe_host *host, const struct nic_state *nic, c
                  "with one copy: driver %s has XDP but reports no zero-copy AF_XDP; receive: af_xdp can be "
                  "asked for, auto does not take it",
                  nic->driver);
-    } else if (strcmp(nic->driver, "ixgbe") != 0 || ixgbe_refusal(host, nic, to) == NULL) {
+    } else if (!xdp_plan_write(host, nic, to)) {
         snprintf(to, PROBE_TEXT_MAX,
                  "yes: driver %s reports zero-copy AF_XDP%s; attaching bounces the link of some drivers",
                  nic->driver,

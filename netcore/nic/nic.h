@@ -68,6 +68,7 @@ struct nic_state {
     uint32_t mtu;
     int numa_node; /* -1: none */
     uint32_t virtual_functions;
+    bool dcb;           /* data centre bridging is on */
     uint32_t rx_queues; /* real receive queues */
     uint32_t channels_combined, channels_combined_max, channels_rx, channels_rx_max;
     uint32_t ring_rx, ring_rx_max;
@@ -132,6 +133,16 @@ struct nic_plan {
 /* Plans zero-copy receive. Steps come in the order in which they must be applied. A NIC that needs nothing gives a plan
  * without steps. */
 void nic_plan_zcrx(const struct nic_state *state, const struct nic_wish *wish, struct nic_plan *plan);
+
+/* What AF_XDP needs beyond the NIC's own report. */
+struct nic_xdp_host {
+    const char *release;    /* of the kernel; drivers of its own tree report it as their version */
+    uint32_t cpus_possible; /* ixgbe has an XDP queue for each and 128 queues */
+};
+
+/* Plans AF_XDP with native XDP on an interface, whole. Refusals and steps as for zero-copy receive: each condition by name. That the
+ * driver has XDP and zero-copy is its report, xdp_features, and not judged here. */
+void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host, struct nic_plan *plan);
 
 /* The largest receive buffer the driver is known to take, bytes; 0: only its default; UINT32_MAX: not known. */
 uint32_t nic_driver_buffer_max(const char *driver);

@@ -226,8 +226,8 @@ static int journal_step(int fd, const struct nic_state *state, const struct nic_
     char line[256];
     switch (step->kind) {
     case NIC_STEP_FEATURE:
-        snprintf(line, sizeof(line), "feature %s 0 %u\n", step->name,
-                 step->value); /* Planned only when it was off. */
+        /* Planned only when it was the other way round. */
+        snprintf(line, sizeof(line), "feature %s %d %u\n", step->name, step->value == 0 ? 1 : 0, step->value);
         break;
     case NIC_STEP_RINGS:
         snprintf(line, sizeof(line), "rings %d %d %u\n", (int)state->data_split,

@@ -9,6 +9,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/netdev.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -350,4 +351,99 @@ void nic_plan_zcrx(const struct nic_state *state, const struct nic_wish *wish, s
     if (wish->want_ipv6) {
         plan_rule(state, wish, true, plan);
     }
+}
+
+/* ---- AF_XDP ---------------------------------------------------------------------------------------------------- */
+
+#define XDP_MTU_IXGBE 3050U  /* one buffer of 3 KiB, and no frames of several */
+#define XDP_MTU_SINGLE 3498U /* one page less what XDP keeps before and after a frame; measured on veth */
+#define XDP_CPUS_IXGBE 128U
+
+static void plan_feature_off(const struct nic_state *state, struct nic_plan *plan,
+                             const struct nic_feature *feature, const char *name, const char *reason)
+{
+    if (feature->state != NIC_ON) {
+        return;
+    }
+    if (!feature->changeable) {
+        plan_refuse(plan, "%s: %s is on and cannot be switched off here; %s", state->name, name, reason);
+        return;
+    }
+    struct nic_step *step = plan_step(plan, NIC_STEP_FEATURE);
+    snprintf(step->name, sizeof(step->name), "%s", name);
+    step->value = 0;
+    snprintf(step->command, sizeof(step->command), "ethtool -K %s %s off", state->name, name);
+    snprintf(step->reason, sizeof(step->reason), "%s", reason);
+}
+
+/* Linux's drivers/net/ethernet/intel/ixgbe, ixgbe_xdp_setup: each of these makes the attach fail, without a word. */
+static void plan_ixgbe(const struct nic_state *state, const struct nic_xdp_host *host, struct nic_plan *plan)
+{
+    if (state->virtual_functions > 0) {
+        plan_refuse(plan,
+                    "%s: SR-IOV is on (%u virtual functions), and ixgbe then has no XDP; echo 0 > "
+                    "/sys/class/net/%s/device/sriov_numvfs",
+                    state->name, state->virtual_functions, state->name);
+    }
+    if (state->dcb) {
+        plan_refuse(plan, "%s: DCB is on, and ixgbe then has no XDP; dcbtool sc %s dcb off, or stop lldpad",
+                    state->name, state->name);
+    }
+    if (host->cpus_possible > XDP_CPUS_IXGBE) {
+        plan_refuse(plan, "%s: %u possible CPUs, ixgbe has XDP queues for %u; boot with possible_cpus=%u",
+                    state->name, host->cpus_possible, XDP_CPUS_IXGBE, XDP_CPUS_IXGBE);
+    }
+    if (state->driver_version[0] != '\0' && strcmp(state->driver_version, host->release) != 0) {
+        plan_refuse(
+            plan,
+            "%s: driver ixgbe %s is not the one of kernel %s; out-of-tree ones lack zero-copy: use the "
+            "kernel's own",
+            state->name, state->driver_version, host->release);
+    }
+}
+
+static void plan_xdp_mtu(const struct nic_state *state, struct nic_plan *plan)
+{
+    bool is_ixgbe = strcmp(state->driver, "ixgbe") == 0;
+    uint32_t most = is_ixgbe                                            ? XDP_MTU_IXGBE
+                    : (state->xdp_features & NETDEV_XDP_ACT_RX_SG) != 0 ? UINT32_MAX
+                                                                        : XDP_MTU_SINGLE;
+    if (state->mtu > most) {
+        plan_refuse(
+            plan,
+            "%s: MTU %u is above %u, which is what one 4 KiB frame holds with driver %s; ip link set %s mtu "
+            "1500",
+            state->name, state->mtu, most, state->driver, state->name);
+    }
+}
+
+void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host, struct nic_plan *plan)
+{
+    memset(plan, 0, sizeof(*plan));
+    if (!state->up) {
+        plan_refuse(plan, "%s: the interface is down; ip link set dev %s up", state->name, state->name);
+    }
+    if (state->xdp_attached) {
+        plan_refuse(plan, "%s: another XDP program is attached; ip link set dev %s xdp off", state->name,
+                    state->name);
+    }
+    for (uint32_t i = 0; i < state->queue_count && i < NIC_QUEUES_MAX; i++) {
+        if (state->queues[i].zcrx || state->queues[i].dmabuf) {
+            plan_refuse(plan,
+                        "%s: queue %u is taken by zero-copy receive, and one such queue excludes XDP on the "
+                        "whole NIC",
+                        state->name, i);
+            break;
+        }
+    }
+    if (strcmp(state->driver, "ixgbe") == 0) {
+        plan_ixgbe(state, host, plan);
+    }
+    plan_xdp_mtu(state, plan);
+    plan_feature_off(state, plan, &state->lro, "rx-lro",
+                     "frames merged by the NIC are no frames of the wire");
+    plan_feature_off(state, plan, &state->gro_hw, "rx-gro-hw",
+                     "frames merged by the NIC are no frames of the wire");
+    plan_feature_off(state, plan, &state->gro, "rx-gro",
+                     "the kernel's merging of frames next to AF_XDP has corrupted them on some drivers");
 }

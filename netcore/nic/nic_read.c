@@ -5,6 +5,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <linux/dcbnl.h>
 #include <linux/ethtool_netlink.h>
 #include <linux/netdev.h>
 #include <linux/rtnetlink.h>
@@ -407,6 +408,40 @@ static void read_xdp(struct nic_state *state)
     state->xdp_attached = attached != NULL && nla_get_u8(attached) != 0;
 }
 
+/* ---- DCB ------------------------------------------------------------------------------------------------------- */
+
+/* One DCB_CMD_GSTATE by hand. A kernel or driver without DCB answers with an error: then it is off. */
+static void read_dcb(struct nic_state *state)
+{
+    struct {
+        struct nlmsghdr header;
+        struct dcbmsg dcb;
+        struct nlattr name_header;
+        char name[IFNAMSIZ];
+    } request = {
+        .header = {.nlmsg_type = RTM_GETDCB, .nlmsg_flags = NLM_F_REQUEST, .nlmsg_len = sizeof(request)},
+        .dcb = {.dcb_family = AF_UNSPEC, .cmd = DCB_CMD_GSTATE},
+        .name_header = {.nla_len = sizeof(struct nlattr) + IFNAMSIZ, .nla_type = DCB_ATTR_IFNAME}};
+    uint8_t answer[1024] __attribute__((aligned(NLMSG_ALIGNTO)));
+    memcpy(request.name, state->name, sizeof(request.name));
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    if (fd < 0) {
+        return;
+    }
+    ssize_t len = send(fd, &request, sizeof(request), 0) == (ssize_t)sizeof(request)
+                      ? recv(fd, answer, sizeof(answer), 0)
+                      : -1;
+    close(fd);
+    const struct nlmsghdr *header = (const struct nlmsghdr *)answer;
+    int body = NLMSG_LENGTH(sizeof(struct dcbmsg));
+    if (len < body || header->nlmsg_len > (size_t)len || header->nlmsg_type != RTM_GETDCB) {
+        return;
+    }
+    struct nlattr *on =
+        nla_find((struct nlattr *)(answer + body), (int)header->nlmsg_len - body, DCB_ATTR_STATE);
+    state->dcb = on != NULL && nla_get_u8(on) != 0;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------------------------- */
 
 int nic_read(const char *interface, struct nic_state *state, struct err *err)
@@ -426,6 +461,7 @@ int nic_read(const char *interface, struct nic_state *state, struct err *err)
     read_rules(state);
     read_netdev(state);
     read_xdp(state);
+    read_dcb(state);
     return 0;
 }
 

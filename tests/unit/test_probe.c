@@ -111,37 +111,85 @@ Test(probe, af_xdp_on_drivers_with_and_without_zero_copy)
               "socket");
 }
 
+static void expect_xdp(const char *sentence)
+{
+    probe_nic_xdp(&host, &nic, text);
+    cr_expect_str_eq(text, sentence);
+    setup();
+}
+
 Test(probe, each_condition_of_ixgbe_is_named)
 {
     nic.mtu = 9000;
-    probe_nic_xdp(&host, &nic, text);
-    cr_expect_str_eq(text, "no: MTU 9000 is above 3050, which is what one 4 KiB frame holds on ixgbe; ip "
-                           "link set eth1 mtu 1500");
-    nic.lro.state = NIC_ON;
-    probe_nic_xdp(&host, &nic, text);
-    cr_expect_str_eq(text, "no: LRO is on; ethtool -K eth1 lro off");
+    expect_xdp(
+        "no: eth1: MTU 9000 is above 3050, which is what one 4 KiB frame holds with driver ixgbe; ip link "
+        "set eth1 mtu 1500");
+    nic.lro = (struct nic_feature){.state = NIC_ON};
+    expect_xdp(
+        "no: eth1: rx-lro is on and cannot be switched off here; frames merged by the NIC are no frames of "
+        "the wire");
     nic.virtual_functions = 4;
-    probe_nic_xdp(&host, &nic, text);
-    cr_expect_str_eq(text, "no: SR-IOV is on (4 virtual functions), and ixgbe then has no XDP; echo 0 > "
-                           "/sys/class/net/eth1/device/sriov_numvfs");
-    setup();
+    expect_xdp("no: eth1: SR-IOV is on (4 virtual functions), and ixgbe then has no XDP; echo 0 > "
+               "/sys/class/net/eth1/device/sriov_numvfs");
+    nic.dcb = true;
+    expect_xdp("no: eth1: DCB is on, and ixgbe then has no XDP; dcbtool sc eth1 dcb off, or stop lldpad");
     host.cpus_possible = 256;
+    expect_xdp("no: eth1: 256 possible CPUs, ixgbe has XDP queues for 128; boot with possible_cpus=128");
+    strcpy(nic.driver_version, "5.19.6");
+    expect_xdp(
+        "no: eth1: driver ixgbe 5.19.6 is not the one of kernel 7.3.4; out-of-tree ones lack zero-copy: use "
+        "the kernel's own");
+    nic.up = false;
+    expect_xdp("no: eth1: the interface is down; ip link set dev eth1 up");
+}
+
+Test(probe, all_conditions_of_ixgbe_are_named_at_once)
+{
+    nic.virtual_functions = 1;
+    nic.dcb = true;
+    nic.mtu = 4000;
+    host.cpus_possible = 129;
     probe_nic_xdp(&host, &nic, text);
-    cr_expect_str_eq(text,
-                     "no: 256 possible CPUs, ixgbe has XDP queues for 128; boot with possible_cpus=128");
+    cr_expect(strstr(text, "SR-IOV") && strstr(text, "DCB") && strstr(text, "MTU 4000") &&
+                  strstr(text, "129"),
+              "%s", text);
+}
+
+Test(probe, the_limits_of_ixgbe_are_its_own)
+{
+    nic.mtu = 3050;
+    strcpy(nic.driver_version, "7.3.4");
+    host.cpus_possible = 128;
+    probe_nic_xdp(&host, &nic, text);
+    cr_expect(strncmp(text, "yes: ", 5) == 0, "%s", text);
+    strcpy(nic.driver, "i40e");
+    nic.virtual_functions = 4;
+    nic.dcb = true;
+    host.cpus_possible = 256;
+    nic.mtu = 9000;
+    nic.xdp_features |= NETDEV_XDP_ACT_RX_SG;
+    probe_nic_xdp(&host, &nic, text);
+    cr_expect(strncmp(text, "yes: ", 5) == 0, "%s", text);
+    nic.xdp_features &= ~(uint64_t)NETDEV_XDP_ACT_RX_SG;
+    probe_nic_xdp(&host, &nic, text);
+    cr_expect(strncmp(text, "no: eth1: MTU 9000 is above 3498", 32) == 0, "%s", text);
+}
+
+Test(probe, what_merges_frames_is_switched_off)
+{
+    nic.lro = nic.gro_hw = nic.gro = (struct nic_feature){.state = NIC_ON, .changeable = true};
+    expect_xdp(
+        "after: ethtool -K eth1 rx-lro off; ethtool -K eth1 rx-gro-hw off; ethtool -K eth1 rx-gro off");
 }
 
 Test(probe, a_queue_of_zero_copy_receive_excludes_xdp)
 {
     nic.queue_count = 8;
     nic.queues[7].zcrx = true;
-    probe_nic_xdp(&host, &nic, text);
-    cr_expect_str_eq(
-        text, "no: queue 7 is taken by zero-copy receive, and one such queue excludes XDP on the whole NIC");
-    nic.queues[7].zcrx = false;
+    expect_xdp(
+        "no: eth1: queue 7 is taken by zero-copy receive, and one such queue excludes XDP on the whole NIC");
     nic.xdp_attached = true;
-    probe_nic_xdp(&host, &nic, text);
-    cr_expect_str_eq(text, "no: another XDP program is attached; ip link set dev eth1 xdp off");
+    expect_xdp("no: eth1: another XDP program is attached; ip link set dev eth1 xdp off");
 }
 
 Test(cpus, lists_of_sysfs)
