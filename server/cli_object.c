@@ -298,6 +298,10 @@ int cli_put(const struct cli *cli)
     if (fd < 0 || fstat(fd, &info) != 0) {
         return cli_fail(CLI_FAILED, "%s: %s", cli->operands[0], err_text(-errno));
     }
+    if (S_ISDIR(info.st_mode)) {
+        close(fd);
+        return cli_fail(CLI_FAILED, "%s: %s", cli->operands[0], err_text(-EISDIR));
+    }
     int exit_code = session_open(&session, cli);
     if (exit_code == CLI_OK) {
         struct cli_put put = {.key = &key,

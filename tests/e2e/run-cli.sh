@@ -51,6 +51,7 @@ objects() {
 	expect "$door: put into a bucket that is not there: exit 4" 4 "bucket" p put "$work/file" nosuchbucket/k
 	try "$door: put makes the bucket when told to" p put "$work/file" "b-$door/a b/ü%20+" --create-bucket --content-type text/x
 	try "$door: put once more, without" p put "$work/empty" "b-$door/empty"
+	expect "$door: put of a directory says so" 1 "Is a directory" p put "$work" "b-$door/dir"
 	try "$door: put from a pipe" bash -c "cat '$work/file' | '$PENSTOCK' put - 'b-$door/piped' --config '$config'"
 	try "$door: get gives the same bytes" bash -c "'$PENSTOCK' get 'b-$door/a b/ü%20+' '$work/back' --config '$config' && cmp '$work/file' '$work/back'"
 	try "$door: get to stdout" bash -c "'$PENSTOCK' get 'b-$door/piped' --config '$config' | cmp - '$work/file'"
