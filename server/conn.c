@@ -8,6 +8,7 @@
 #include "server/exchange.h"
 #include "server/http_conn.h"
 #include "server/raw.h"
+#include "server/upload.h"
 #include "server/worker.h"
 
 /* ---- inbox ---------------------------------------------------------------------------------------------------- */
@@ -35,9 +36,11 @@ void conn_inbox_take(struct conn *conn, uint32_t len, struct slice *out)
     CHECK(len <= first->len);
     if (len < first->len) {
         slice_cut_head(first, len, out);
+        list_remove(&conn->hoarder);
         return;
     }
     *out = *first;
+    list_remove(&conn->hoarder); /* Progress: what still waits counts anew. */
     conn_inbox_pop(conn);
 }
 
@@ -92,6 +95,7 @@ static void conn_init(struct conn *conn, struct listener *listener, const struct
     conn->peer = *event->peer;
     list_init(&conn->link);
     list_init(&conn->waiter);
+    list_init(&conn->hoarder);
     timer_init(&conn->timer);
 }
 
@@ -121,13 +125,24 @@ void conn_open(struct listener *listener, const struct rx_event *event)
 
 /* ---- running -------------------------------------------------------------------------------------------------- */
 
+static void conn_hoarding_update(struct conn *conn, bool is_hoarding)
+{
+    if (!is_hoarding) {
+        list_remove(&conn->hoarder);
+    } else if (!list_is_linked(&conn->hoarder)) {
+        conn->hoarding_ns = conn->worker->now_ns;
+        list_append(&conn->worker->hoarders, &conn->hoarder);
+    }
+}
+
 static void conn_flow_update(struct conn *conn)
 {
     bool wants =
         conn->stage == CONN_LINGER || (conn->protocol->wants_data(conn) && conn_inbox_is_empty(conn));
     /* A peer that has sent nothing ahead is left unpaused, whatever the stage: pausing it would save nothing. */
-    bool must_pause = conn->stage == CONN_OPEN && !wants &&
-                      (!conn_inbox_is_empty(conn) || exchange_is_throttled(conn->exchange));
+    bool is_throttled = exchange_is_throttled(conn->exchange);
+    bool must_pause = conn->stage == CONN_OPEN && !wants && (!conn_inbox_is_empty(conn) || is_throttled);
+    conn_hoarding_update(conn, must_pause && !is_throttled);
     if (must_pause && !conn->is_paused) {
         conn->is_paused = true;
         rx_pause(conn->listener->rx, conn->id);
@@ -181,6 +196,7 @@ static void conn_let_go(struct conn *conn)
     conn_stage_set(conn, CONN_CLOSING);
     conn_inbox_clear(conn);
     list_remove(&conn->waiter);
+    list_remove(&conn->hoarder);
     conn_timer_set(conn, TIME_NEVER);
     conn->protocol->gone(conn);
 }
@@ -322,4 +338,27 @@ void conn_event(struct conn *conn, const struct rx_event *event)
         CHECK(event->kind != RX_OPEN); /* The worker handles it. */
         break;
     }
+}
+
+/* ---- peers that send ahead -------------------------------------------------------------------------------------- */
+
+void conns_turn(struct worker *worker)
+{
+    for (uint32_t count = 0; count < CONN_HOARDERS && !list_is_empty(&worker->hoarders); count++) {
+        struct conn *conn = CONTAINER_OF(worker->hoarders.next, struct conn, hoarder);
+        if (conn->hoarding_ns + CONN_HOARDING_NS > worker->now_ns || !uploads_buffers_are_short(worker)) {
+            return;
+        }
+        metrics_add(&conn->listener->cells->limits_hit[METRICS_LIMIT_SENT_AHEAD], 1);
+        conn_abort(conn);
+    }
+}
+
+uint64_t conns_deadline(const struct worker *worker)
+{
+    if (list_is_empty(&worker->hoarders) || !uploads_buffers_are_short(worker)) {
+        return TIME_NEVER;
+    }
+    const struct conn *oldest = CONTAINER_OF(worker->hoarders.next, struct conn, hoarder);
+    return oldest->hoarding_ns + CONN_HOARDING_NS;
 }

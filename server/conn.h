@@ -29,6 +29,10 @@
 #define CONN_LINGER_NS                                                                                       \
     (60 * NS_PER_S) /* and never longer than this: a client that reads no answer is given up */
 
+#define CONN_HOARDING_NS                                                                                     \
+    NS_PER_S              /* a peer that sent ahead keeps its buffers this long while they are short */
+#define CONN_HOARDERS 64U /* reset per turn */
+
 struct conn;
 struct exchange;
 struct listener;
@@ -66,8 +70,9 @@ struct conn {
     const struct conn_protocol *protocol;
     struct exchange *exchange; /* what is under way; stays until RX_CLOSED because sends may use its memory */
     struct rx_id id;
-    struct list link;   /* listener->conns */
-    struct list waiter; /* worker->exchange_waiters */
+    struct list link;    /* listener->conns */
+    struct list waiter;  /* worker->exchange_waiters */
+    struct list hoarder; /* worker->hoarders: it holds receive buffers that wait for the end of its request */
     struct timer timer;
     struct inbox_node *inbox_first;
     struct inbox_node *inbox_last;
@@ -75,6 +80,7 @@ struct conn {
     uint64_t received_ns;    /* last byte */
     uint64_t received_bytes; /* since open */
     uint64_t stage_ns;       /* when this stage began */
+    uint64_t hoarding_ns;    /* while in worker->hoarders: since when nothing was consumed */
     uint32_t sends;          /* in flight */
     bool is_eof;             /* the peer sent FIN */
     bool is_paused;
@@ -88,6 +94,11 @@ void conn_open(struct listener *listener, const struct rx_event *event);
 void conn_event(struct conn *conn, const struct rx_event *event);
 /* The conn whose timer this is: it fired. */
 void conn_timeout(struct timer *timer);
+
+/* Resets peers that have long held receive buffers with what they sent ahead of an answer, while buffers are short: each such
+ * peer pins a whole buffer with a few bytes, and enough of them would stop the listener for all others. */
+void conns_turn(struct worker *worker);
+uint64_t conns_deadline(const struct worker *worker);
 
 /* Runs the protocol and brings flow control up to date. Call it after anything the protocol may be waiting for. */
 void conn_run(struct conn *conn);

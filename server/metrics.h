@@ -60,7 +60,8 @@ enum metrics_status {
     X(UPLOADS_PER_PEER, "uploads_per_peer_max")                                                              \
     X(HEAD_SIZE, "head_size_max")                                                                            \
     X(OBJECT_SIZE, "object_size_max")                                                                        \
-    X(SPACE, "space")
+    X(SPACE, "space")                                                                                        \
+    X(SENT_AHEAD, "sent_ahead")
 #define METRICS_ABORTS(X)                                                                                    \
     X(PEER, "peer")           /* reset, or FIN before the announced end */                                   \
     X(TIMEOUT, "timeout")     /* one of our deadlines */                                                     \

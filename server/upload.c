@@ -396,7 +396,7 @@ void upload_close(struct upload *upload)
 
 /* ---- the periodic part ---------------------------------------------------------------------------------------- */
 
-static bool uploads_buffers_are_short(const struct worker *worker)
+bool uploads_buffers_are_short(const struct worker *worker)
 {
     for (uint32_t i = 0; i < worker->listener_count; i++) {
         const struct listener *listener = &worker->listeners[i];

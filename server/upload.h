@@ -81,6 +81,8 @@ void upload_close(struct upload *upload);
 void upload_put_event(struct store_put *put);
 void upload_hash_event(struct hash_stream *stream);
 void uploads_turn(struct worker *worker);
+/* Is less than a quarter of some listener's receive buffers free? */
+bool uploads_buffers_are_short(const struct worker *worker);
 /* When uploads_turn must run even if nothing happens. */
 uint64_t uploads_deadline(const struct worker *worker);
 

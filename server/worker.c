@@ -105,6 +105,7 @@ static void worker_listener_init(struct worker *worker, uint32_t index, const st
 static void worker_lists_init(struct worker *worker, uint64_t now_ns)
 {
     list_init(&worker->exchange_waiters);
+    list_init(&worker->hoarders);
     list_init(&worker->read_waiters);
     list_init(&worker->block_waiters);
     list_init(&worker->uploads);
@@ -387,14 +388,15 @@ void worker_turn(struct worker *worker, uint64_t now_ns, uint64_t wall_ns)
     worker_hashes(worker);
     worker_messages(worker);
     uploads_turn(worker);
+    conns_turn(worker);
     worker_waiters(worker);
     worker_timers(worker);
 }
 
 uint64_t worker_deadline(struct worker *worker)
 {
-    uint64_t deadlines[3] = {store_deadline(worker->port), timers_deadline(&worker->timers),
-                             uploads_deadline(worker)};
+    uint64_t deadlines[4] = {store_deadline(worker->port), timers_deadline(&worker->timers),
+                             uploads_deadline(worker), conns_deadline(worker)};
     uint64_t first = TIME_NEVER;
     for (size_t i = 0; i < ARRAY_COUNT(deadlines); i++) {
         first = deadlines[i] < first ? deadlines[i] : first;

@@ -113,6 +113,7 @@ struct worker {
     struct hasher hasher;
     struct mpsc messages;
 
+    struct list hoarders;         /* conns that hold what their peers sent ahead, longest first */
     struct list exchange_waiters; /* conns that found no free exchange */
     struct list read_waiters;     /* exchanges that found no free read buffer */
     struct list block_waiters;    /* exchanges that found no free block or table */

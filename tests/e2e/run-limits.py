@@ -141,6 +141,23 @@ def uploads_given_up_while_they_are_hashed_keep_nothing():
 
 
 @lane.test
+def peers_that_send_ahead_and_read_nothing_do_not_take_all_receive_buffers():
+    with Node(s3="rx_buffer_size: 128KiB\n    rx_area_size: 1MiB") as node:
+        node.request("PUT", "/bkt")
+        body = os.urandom(16 << 20)
+        assert node.request("PUT", "/bkt/big", body=body)[0] == 200
+        socks = [node.connect() for _ in range(24)]
+        for sock in socks:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.sendall(b"GET /bkt/big HTTP/1.1\r\nHost: h\r\n\r\n" * 2)
+        wait_for(lambda: node.metric("penstock_rx_buffers_free", listener="bulk") == 0, "the buffers to be taken")
+        assert node.request("PUT", "/bkt/other", body=body, timeout=10)[0] == 200
+        assert node.metric("penstock_limits_hit_total", limit="sent_ahead") > 0
+        for sock in socks:
+            sock.close()
+
+
+@lane.test
 def early_errors_reach_clients_that_send_on():
     with Node() as node:
         body = b"x" * (8 << 20)
