@@ -305,6 +305,7 @@ bool tcp_too_big(struct tcp_engine *engine, const struct tcp_tuple *tuple, uint3
     }
     TCP_COUNT(engine, mtu_reductions);
     conn->path_mtu = max_u32(mtu, floor);
+    conn->mss_proven = conn->mss_tried = false;
     tcp_conn_mss(conn);
     /* What is in flight was dropped on the way, not lost to congestion: send it again in smaller pieces at once. */
     conn->recovery = TCP_RECOVERY_LOSS;

@@ -165,6 +165,9 @@ struct tcp_conn {
     uint32_t snd_wnd, snd_wl1, snd_wl2, snd_wnd_max;
     uint32_t mss; /* payload bytes of a full segment, options deducted */
     uint32_t path_mtu;
+    bool mss_tried,
+        mss_proven; /* a segment of that size, ending at mss_tried_end, was sent; was acknowledged */
+    uint32_t mss_tried_end;
     bool fin_queued, fin_sent;
     bool finishing; /* both FINs are acknowledged but for our ACK, then TIME-WAIT */
     struct tcp_send_record sends[TCP_SENDS_MAX];

@@ -137,6 +137,10 @@ static void left(struct tcp_conn *conn, uint64_t now_ns, struct tcp_range range)
         conn->stalled_ns = conn->stalled_ns == 0 ? now_ns : conn->stalled_ns;
         tcp_rtx_arm(conn, now_ns);
     }
+    if (!conn->mss_tried && range.end - range.start >= conn->mss) {
+        conn->mss_tried = true;
+        conn->mss_tried_end = range.end;
+    }
     conn->snd_nxt = range.end;
     conn->window_override = false;
     conn->cwnd_limited = tcp_pipe(conn) + conn->mss > conn->cwnd;

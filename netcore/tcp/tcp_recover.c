@@ -13,6 +13,8 @@
 
 #define DUP_THRESHOLD 3U
 #define BLACK_HOLE_TIMEOUTS 3U /* timeouts in a row that suggest that full packets do not get through */
+#define BLACK_HOLE_TIMEOUTS_PROVEN                                                                           \
+    6U /* the same when full packets did get through before: the way may have changed */
 #define RTT_SANE_MS 300000U
 
 void tcp_rtx_arm(struct tcp_conn *conn, uint64_t now_ns)
@@ -237,6 +239,7 @@ static void progress(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn
 {
     score_trim(conn);
     conn->high_rxt = seq_max(conn->high_rxt, conn->snd_una);
+    conn->mss_proven = conn->mss_proven || (conn->mss_tried && seq_le(conn->mss_tried_end, conn->snd_una));
     if (conn->recovery == TCP_RECOVERY_NONE) {
         conn->dup_acks = 0;
         conn->dup_bytes = 0;
@@ -334,16 +337,19 @@ void tcp_acked(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn
     }
 }
 
-/* RFC 4821 in small: when full packets vanish time after time, try what nearly every path takes. */
+/* RFC 4821 in small: when full packets vanish time after time, try what nearly every path takes. Plain loss must not look like it:
+ * small packets would be the lasting price. */
 static void black_hole(struct tcp_engine *engine, struct tcp_conn *conn)
 {
     uint32_t fallback = conn->node.tuple.version == 6 || conn->path_mtu > 1280 ? 1280 : 576;
-    if (conn->rto_shift % BLACK_HOLE_TIMEOUTS != 0 || conn->path_mtu <= fallback ||
+    uint32_t timeouts = conn->mss_proven ? BLACK_HOLE_TIMEOUTS_PROVEN : BLACK_HOLE_TIMEOUTS;
+    if (conn->rto_shift % timeouts != 0 || conn->path_mtu <= fallback ||
         conn->snd_nxt - conn->snd_una < conn->mss) {
         return;
     }
     TCP_COUNT(engine, black_holes);
     conn->path_mtu = fallback;
+    conn->mss_proven = conn->mss_tried = false;
     tcp_conn_mss(conn);
 }
 
