@@ -224,6 +224,7 @@ class Rclone(Driver):
         super().__init__(*arguments)
         self.env.update(RCLONE_CONFIG_PS_TYPE="s3", RCLONE_CONFIG_PS_PROVIDER="Other", RCLONE_CONFIG_PS_ENDPOINT=self.url,
                         RCLONE_S3_CHUNK_SIZE="5M", RCLONE_S3_UPLOAD_CUTOFF="5M", RCLONE_RETRIES="1")
+        self.env.pop("AWS_CA_BUNDLE", None)  # Its SDK stumbles over it; RCLONE_CA_CERT is what it takes.
         if not self.anonymous:
             self.env.update(RCLONE_CONFIG_PS_ACCESS_KEY_ID=KEY, RCLONE_CONFIG_PS_SECRET_ACCESS_KEY=SECRET)
 
@@ -405,6 +406,7 @@ class S4cmd(Driver):
     def odd_keys(self):
         self.s4cmd("put", "-r", self.place.odd_folder, self.object(""))
         self.odd_stored()
+        os.mkdir(os.path.join(self.folder, "odd-back"))
         self.s4cmd("get", "-r", self.object("odd/*"), "odd-back/")
         self.odd_fetched(os.path.join(self.folder, "odd-back"))
 
