@@ -151,8 +151,12 @@ static int zcrx_nic(const struct conf *conf, uint32_t index, struct receive_plan
     struct nic_state *state = calloc(1, sizeof(*state));
     struct nic_plan *nic = calloc(1, sizeof(*nic));
     char commands[768];
-    int rc = state == NULL || nic == NULL ? err_set(err, -ENOMEM, "out of memory")
-                                          : nic_plan_of(conf, index, plan, state, nic, err);
+    if (state == NULL || nic == NULL) {
+        free(state);
+        free(nic);
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    int rc = nic_plan_of(conf, index, plan, state, nic, err);
     if (rc == 0) {
         plan->has_device = true;
         plan->needs_nic = listener->manage_nic && nic->step_count > 0;
@@ -165,9 +169,7 @@ static int zcrx_nic(const struct conf *conf, uint32_t index, struct receive_plan
                 plan->interface, commands);
         }
     }
-    if (state != NULL) {
-        nic_state_free(state);
-    }
+    nic_state_free(state);
     free(state);
     free(nic);
     return rc;
@@ -288,17 +290,19 @@ int receive_prepare(const struct conf *conf, uint32_t index, const struct receiv
 {
     struct nic_state *state = calloc(1, sizeof(*state));
     struct nic_plan *nic = calloc(1, sizeof(*nic));
-    int rc = state == NULL || nic == NULL ? err_set(err, -ENOMEM, "out of memory")
-                                          : nic_undo(plan->interface, conf->node.data_dir, err);
+    if (state == NULL || nic == NULL) {
+        free(state);
+        free(nic);
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    int rc = nic_undo(plan->interface, conf->node.data_dir, err);
     if (rc == 0) {
         rc = receive_nic_plan(conf, index, state, nic, err);
     }
     if (rc == 0) {
         rc = nic_apply(state, nic, conf->node.data_dir, err);
     }
-    if (state != NULL) {
-        nic_state_free(state);
-    }
+    nic_state_free(state);
     free(state);
     free(nic);
     return rc < 0 ? err_prefix(err, rc, "listener %s", conf->listeners[index].name) : 0;

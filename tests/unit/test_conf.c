@@ -260,10 +260,11 @@ Test(conf_refuses, a_missing_key_or_device)
                                          "Uploads are spread over them; order does not matter.");
     refuse(NODE "store: { devices: [] }\n" LISTENERS,
            "t.yaml:2:19: store.devices: must have at least one member");
-    refuse(NODE "store: { devices: [ { size: 1GiB } ] }\n",
-           "t.yaml:2:21: store.devices[0].path: is missing and has no default: A block device (better by a "
-           "stable name under /dev/disk/by-id) or "
-           "a file.");
+    refuse(
+        NODE "store: { devices: [ { size: 1GiB } ] }\n",
+        "t.yaml:2:21: store.devices[0].path: is missing and has no default: A block device (better by a "
+        "stable name under /dev/disk/by-id), an NVMe namespace by passthrough (/dev/ngXnY, a whole namespace "
+        "without metadata; opens the same store as its block device), or a file.");
     refuse(NODE STORE, "t.yaml:1:1: listeners: is missing and has no default: Addresses that take data.");
 }
 
@@ -343,7 +344,10 @@ Test(conf_refuses, tls_on_a_path_that_cannot_decrypt)
     refuse_listener(
         "tls: { key: /k }",
         "t.yaml:4:62: listeners[0].tls.certificate: is missing and has no default: PEM file: certificate and "
-        "its chain.");
+        "its "
+        "chain. Read again on SIGHUP; files that are not good leave the old certificate in use. TLS 1.2 and "
+        "1.3. "
+        "Memory: 104KiB more for each of connections_max; a quarter of rx_area_size holds ciphertext.");
 }
 
 Test(conf_refuses, anonymous_access_from_the_network_unless_asked_for)
