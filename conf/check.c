@@ -114,10 +114,11 @@ static int check_protocol(const struct conf_listener *listener, const struct con
             place, listener, "key_template", err,
             "is missing: protocol raw needs the template of keys, such as \"{date}/{time}-{peer}-{seq}\"");
     }
-    const void *const only_raw[] = {listener->bucket, listener->key_template};
-    const void *const only_s3[] = {listener->region, listener->virtual_host_domain};
+    const void *const only_raw[] = {listener->bucket, listener->key_template, NULL};
+    const void *const only_s3[] = {listener->region, listener->virtual_host_domain,
+                                   &listener->compression.type};
     for (size_t i = 0; i < ARRAY_COUNT(only_raw); i++) {
-        if (!is_raw && place_is_given(place, only_raw[i])) {
+        if (!is_raw && only_raw[i] != NULL && place_is_given(place, only_raw[i])) {
             return place_error(place, only_raw[i], err,
                                "belongs to protocol raw; with s3 the request names it");
         }

@@ -37,6 +37,7 @@ enum conf_protocol { CONF_PROTOCOL_S3, CONF_PROTOCOL_RAW };
 enum conf_receive { CONF_RECEIVE_AUTO, CONF_RECEIVE_SOCKET, CONF_RECEIVE_ZCRX, CONF_RECEIVE_AF_XDP };
 enum conf_access { CONF_ACCESS_ANONYMOUS, CONF_ACCESS_AUTHENTICATED };
 enum conf_etag { CONF_ETAG_OPAQUE, CONF_ETAG_MD5 };
+enum conf_compression_type { CONF_COMPRESSION_NONE, CONF_COMPRESSION_ZSTD };
 
 /* A numeric address with its port. */
 struct conf_address {
@@ -59,6 +60,7 @@ struct conf_node {
     uint64_t staging_size; /* bytes per worker: copies of ragged pieces, response reads, response text */
     uint64_t drain_timeout_ns;
     enum log_level log_level;
+    uint32_t compression_streams; /* per worker: compressed uploads and downloads at once */
 };
 
 struct conf_device {
@@ -85,6 +87,13 @@ struct conf_store {
 struct conf_tls {
     char certificate[CONF_PATH_SIZE]; /* "" : plain */
     char key[CONF_PATH_SIZE];
+};
+
+/* Which objects are stored compressed. */
+struct conf_compression {
+    enum conf_compression_type type;
+    uint32_t level;
+    char prefixes[CONF_TEMPLATE_SIZE]; /* "bucket/prefix" words between spaces; "" : every object */
 };
 
 /* Limits of one listener. "Per worker" because workers share nothing: with N workers a listener holds N times as many. */
@@ -125,6 +134,7 @@ struct conf_listener {
     struct conf_numbers cpus;
     enum arena_pages hugepages;
     enum conf_etag etag;
+    struct conf_compression compression;
     bool manage_nic;
     char bucket[64];                          /* raw: where objects land */
     char key_template[CONF_TEMPLATE_SIZE];    /* raw */
@@ -190,10 +200,23 @@ static inline uint64_t conf_memory_listener(const struct conf_listener *listener
     return listener->rx_area_size + listener->limits.connections_max * conf_memory_connection(listener);
 }
 
-/* One worker: staging and every listener. */
+/* Bytes of one compression stream (two frames as payload and as stored, a seek table) and of the zstd contexts of a worker's
+ * filter thread; asserted by the server. What is stored compressed must be readable when nothing is compressed any more,
+ * so these are taken whatever the listeners say. */
+#define CONF_COMPRESSION_STREAM_SIZE (1344U * 1024U)
+#define CONF_COMPRESSION_CONTEXT_SIZE (24U * 1024U * 1024U)
+#define CONF_COMPRESSION_STREAM_TEXT "1344KiB"
+#define CONF_COMPRESSION_CONTEXT_TEXT "24MiB"
+static inline uint64_t conf_memory_compression(const struct conf *conf)
+{
+    return CONF_COMPRESSION_CONTEXT_SIZE +
+           (uint64_t)conf->node.compression_streams * CONF_COMPRESSION_STREAM_SIZE;
+}
+
+/* One worker: staging, compression and every listener. */
 static inline uint64_t conf_memory_worker(const struct conf *conf)
 {
-    uint64_t bytes = conf->node.staging_size;
+    uint64_t bytes = conf->node.staging_size + conf_memory_compression(conf);
     for (uint32_t i = 0; i < conf->listener_count; i++) {
         bytes += conf_memory_listener(&conf->listeners[i]);
     }

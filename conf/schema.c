@@ -30,6 +30,8 @@ static const struct schema_choice receives[] = {{"auto", CONF_RECEIVE_AUTO},
 static const struct schema_choice accesses[] = {
     {"anonymous", CONF_ACCESS_ANONYMOUS}, {"authenticated", CONF_ACCESS_AUTHENTICATED}, {NULL, 0}};
 static const struct schema_choice etags[] = {{"opaque", CONF_ETAG_OPAQUE}, {"md5", CONF_ETAG_MD5}, {NULL, 0}};
+static const struct schema_choice compressions[] = {
+    {"none", CONF_COMPRESSION_NONE}, {"zstd", CONF_COMPRESSION_ZSTD}, {NULL, 0}};
 static const struct schema_choice pages[] = {
     {"none", ARENA_PAGES_NORMAL}, {"2MiB", ARENA_PAGES_2MIB}, {"1GiB", ARENA_PAGES_1GIB}, {NULL, 0}};
 
@@ -93,6 +95,21 @@ static const char *check_template(const char *text)
         at += strlen(names[found]) - 1;
     }
     return has_seq && text[0] != '/' ? NULL : allowed;
+}
+
+/* A word without '/' would also match buckets that merely begin like it. */
+static const char *check_prefixes(const char *text)
+{
+    bool has_slash = false;
+    for (const char *at = text; *at != '\0'; at++) {
+        bool is_end = at[1] == ' ' || at[1] == '\0';
+        has_slash = has_slash || *at == '/';
+        if ((unsigned char)*at < ' ' || (*at != ' ' && is_end && !has_slash)) {
+            return "words between spaces, each a bucket, '/' and the beginning of a key: \"logs/ data/csv/\"";
+        }
+        has_slash = has_slash && *at != ' ';
+    }
+    return NULL;
 }
 
 static const char *check_domain(const char *text)
@@ -172,6 +189,16 @@ const struct schema_row schema_rows[] = {
      .default_text = "info",
      .help = "Lowest level that is logged. Can be changed while running: POST /log-level on the admin "
              "address."},
+
+    {.name = "node.compression_streams",
+     .type = SCHEMA_COUNT,
+     .offset = NODE(compression_streams),
+     .min = 1,
+     .max = 1024,
+     .default_text = "4",
+     .help = "Compressed uploads and downloads at once on one worker. Without a free one an upload is stored "
+             "plain and a download waits. Memory: (compression_streams x " CONF_COMPRESSION_STREAM_TEXT
+             " + " CONF_COMPRESSION_CONTEXT_TEXT ") x workers."},
 
     {.name = "store",
      .type = SCHEMA_SECTION,
@@ -415,6 +442,33 @@ const struct schema_row schema_rows[] = {
      .help = "ETag of objects put through this listener. opaque looks like a multipart ETag, so that "
              "clients do not take it for an MD5. md5 "
              "costs about 1.4 CPU seconds per GiB."},
+    {.name = "listeners[].compression",
+     .type = SCHEMA_SECTION,
+     .help = "s3: store objects compressed. Clients see payload, its size and its checksums as ever. Costs "
+             "CPU on a thread beside each worker and copies every byte (reason filter)."},
+    {.name = "listeners[].compression.type",
+     .type = SCHEMA_CHOICE,
+     .offset = LISTENER(compression.type),
+     .choices = compressions,
+     .default_text = "none",
+     .help = "zstd: objects put whole (PutObject) with a known length of 4KiB to 8GiB are stored as seekable "
+             "zstd frames, unless their beginning does not compress. Parts of multipart uploads and streams "
+             "of unknown length are stored plain."},
+    {.name = "listeners[].compression.level",
+     .type = SCHEMA_COUNT,
+     .offset = LISTENER(compression.level),
+     .min = 1,
+     .max = 9,
+     .default_text = "3",
+     .help = "zstd's level: higher is smaller and slower."},
+    {.name = "listeners[].compression.prefixes",
+     .type = SCHEMA_TEXT,
+     .offset = LISTENER(compression.prefixes),
+     .size = CONF_TEMPLATE_SIZE,
+     .flags = SCHEMA_EMPTY,
+     .check = check_prefixes,
+     .help = "Only objects whose \"bucket/key\" begins with one of these words are compressed: \"logs/ "
+             "data/csv/\". Without it every object is."},
     {.name = "listeners[].manage_nic",
      .type = SCHEMA_BOOL,
      .offset = LISTENER(manage_nic),

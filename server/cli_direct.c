@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include <zstd.h>
 
 #include "base/arena.h"
 #include "base/bytes.h"
@@ -19,6 +20,7 @@
 #include "base/uring.h"
 #include "server/cli_store.h"
 #include "server/s3_meta.h"
+#include "server/zframe.h"
 #include "server/store_conf.h"
 
 #define STAGING_SIZE (16 * MIB)
@@ -167,7 +169,7 @@ static int page_report(const struct store_list *list, cli_entry_fn entry, void *
         struct cli_entry out = {.name = (const char *)found->key,
                                 .len = found->key_len,
                                 .is_prefix = found->is_prefix,
-                                .size = found->size,
+                                .size = zframe_size(found->checksum, found->size),
                                 .modified_ns = found->modified_ns};
         rc = entry(ctx, &out);
     }
@@ -254,12 +256,19 @@ static int direct_stat(struct cli_store *base, const struct cli_key *key, cli_he
     struct tm tm;
     gmtime_r(&seconds, &tm);
     strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
-    header_report(header, ctx, "content-length", "%llu", (unsigned long long)store_object_size(object));
+    header_report(header, ctx, "content-length", "%llu",
+                  (unsigned long long)zframe_size(attributes->checksum, store_object_size(object)));
     header_report(header, ctx, "last-modified", "%s", date);
     header_report(header, ctx, "etag", "\"%s\"", attributes->etag);
     header_report(header, ctx, "crc32c", "%08x", store_object_crc32c(object));
     if (attributes->checksum[0] != '\0') {
         header_report(header, ctx, "checksum", "%s", attributes->checksum);
+    }
+    uint64_t plain = 0;
+    if (zframe_is_marked(attributes->checksum, &plain)) {
+        header_report(header, ctx, "x-penstock-stored-as", "zstd");
+        header_report(header, ctx, "x-penstock-stored-size", "%llu",
+                      (unsigned long long)store_object_size(object));
     }
     while (s3_meta_next(attributes, &position, &item)) {
         char name[256];
@@ -292,6 +301,82 @@ static int read_some(struct direct *direct, struct store_object *object, uint64_
     return rc;
 }
 
+/* ---- one compressed object --------------------------------------------------------------------------------------------- */
+
+struct gather {
+    uint8_t *to;
+    size_t used;
+    size_t size;
+};
+
+static int gather_sink(void *ctx, const void *bytes, size_t len)
+{
+    struct gather *gather = ctx;
+    size_t left = gather->size - gather->used;
+    size_t step = len < left ? len : left; /* A device read may give more than is asked for here. */
+    memcpy(gather->to + gather->used, bytes, step);
+    gather->used += step;
+    return 0;
+}
+
+static int read_exactly(struct direct *direct, struct store_object *object, uint64_t offset, void *to,
+                        size_t size)
+{
+    struct gather gather = {.to = to, .size = size};
+    int rc = 0;
+    while (rc == 0 && gather.used < size) {
+        uint32_t len = 0;
+        rc = read_some(direct, object, offset + gather.used, gather_sink, &gather, &len);
+    }
+    return rc;
+}
+
+static int read_table(struct direct *direct, struct store_object *object, uint64_t plain,
+                      struct zframe_table *table)
+{
+    uint64_t stored = store_object_size(object);
+    uint32_t count = 0;
+    int rc = stored > ZFRAME_FOOTER
+                 ? read_exactly(direct, object, stored - ZFRAME_FOOTER, table->bytes, ZFRAME_FOOTER)
+                 : ERR_CORRUPT;
+    rc = rc != 0 ? rc : zframe_footer_read(table->bytes, stored, plain, &count);
+    rc = rc != 0 ? rc
+                 : read_exactly(direct, object, stored - zframe_table_len(count), table->bytes,
+                                zframe_table_len(count));
+    return rc != 0 ? rc : zframe_table_read(table, count, stored, plain);
+}
+
+struct unpacking {
+    uint8_t stored[ZFRAME_STORED_MAX];
+    uint8_t plain[ZFRAME_PLAIN];
+    uint8_t table[ZFRAME_TABLE_MAX];
+};
+
+static int get_zstd(struct direct *direct, struct store_object *object, uint64_t plain, cli_sink_fn sink,
+                    void *ctx)
+{
+    struct unpacking *unpacking = malloc(sizeof(*unpacking));
+    struct zframe_table table;
+    if (unpacking == NULL) {
+        return -ENOMEM;
+    }
+    zframe_table_begin(&table, unpacking->table);
+    uint64_t offset = 0;
+    int rc = read_table(direct, object, plain, &table);
+    for (uint32_t i = 0; rc == 0 && i < table.count; i++) {
+        uint32_t len = zframe_stored_len(&table, i);
+        rc = read_exactly(direct, object, offset, unpacking->stored, len);
+        if (rc == 0) {
+            size_t got = ZSTD_decompress(unpacking->plain, ZFRAME_PLAIN, unpacking->stored, len);
+            rc = ZSTD_isError(got) || got != zframe_plain_len(&table, i) ? ERR_CORRUPT
+                                                                         : sink(ctx, unpacking->plain, got);
+        }
+        offset += len;
+    }
+    free(unpacking);
+    return rc;
+}
+
 static int direct_get(struct cli_store *base, const struct cli_key *key, cli_sink_fn sink, void *ctx,
                       struct err *err)
 {
@@ -302,6 +387,14 @@ static int direct_get(struct cli_store *base, const struct cli_key *key, cli_sin
         return rc;
     }
     uint64_t size = store_object_size(object);
+    uint64_t plain = 0;
+    if (zframe_is_marked(store_object_attributes(object)->checksum, &plain)) {
+        rc = get_zstd(direct, object, plain, sink, ctx);
+        size = 0;
+        if (rc != 0) {
+            err_set(err, rc, "%s/%s: compressed: %s", key->bucket, key->key, err_text(rc));
+        }
+    }
     for (uint64_t offset = 0; rc == 0 && offset < size;) {
         uint32_t len = 0;
         rc = read_some(direct, object, offset, sink, ctx, &len);

@@ -201,7 +201,9 @@ void exchange_end(struct exchange *x)
 static bool exchange_is_settled(const struct exchange *x)
 {
     return x->conn == NULL && !x->is_waiting && x->more_waiting == 0 && upload_is_settled(&x->upload) &&
-           (x->ops == NULL || x->ops->read == NULL || x->download.read == NULL);
+           (x->ops == NULL || x->ops->read == NULL ||
+            (x->download.read == NULL &&
+             (x->download.zstd.stream == NULL || filter_stream_is_settled(x->download.zstd.stream))));
 }
 
 static void exchange_let_go(struct exchange *x)

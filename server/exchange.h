@@ -86,6 +86,21 @@ struct http_response {
 };
 
 #define DOWNLOAD_SLICES 2U
+/* A download of a compressed object (s3_get_zstd.c). */
+struct decompressing {
+    struct filter_stream *stream; /* NULL: not compressed, or none was free so far */
+    bool has_count;               /* the footer was read */
+    bool has_table;
+    bool is_failed;  /* answered, or reset: nothing more is sent */
+    uint64_t plain;  /* bytes of the object */
+    uint32_t count;  /* frames of the object */
+    uint32_t last;   /* the last frame of the range */
+    uint32_t next;   /* frame to be read */
+    uint32_t shown;  /* next frame to be sent */
+    uint64_t offset; /* of `next` within the stored bytes */
+    uint32_t read;   /* bytes of the piece at hand (footer, table, frame) that have arrived */
+};
+
 struct download {
     struct http_range range;
     uint64_t offset; /* next byte to ask for */
@@ -93,8 +108,9 @@ struct download {
     uint64_t queued; /* bytes handed to rx_send */
     struct store_read *read;
     struct slice slices[DOWNLOAD_SLICES]; /* being sent; addr NULL: free */
-    bool is_partial;                      /* 206 */
-    bool is_counted;                      /* in downloads_in_flight */
+    struct decompressing zstd;
+    bool is_partial; /* 206 */
+    bool is_counted; /* in downloads_in_flight */
 };
 
 /* A listing that is written block by block; which one is in `kind` (s3_listing.c). */

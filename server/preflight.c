@@ -180,7 +180,7 @@ static uint64_t meminfo_read(const char *key)
 static void check_memory(struct preflight *preflight)
 {
     const struct conf *conf = preflight->conf;
-    char text[4][BYTES_SIZE_TEXT_MAX];
+    char text[5][BYTES_SIZE_TEXT_MAX];
     uint64_t worker = conf_memory_worker(conf);
     uint64_t total = worker * conf->node.workers;
     uint64_t available = meminfo_read("MemAvailable:");
@@ -193,8 +193,9 @@ static void check_memory(struct preflight *preflight)
                bytes_format_size(conf_memory_listener(listener), text[2]));
     }
     report(preflight, available > total ? PREFLIGHT_OK : PREFLIGHT_FAIL, "memory",
-           "staging %s + listeners = %s per worker, x %u = %s; available %s%s",
-           bytes_format_size(conf->node.staging_size, text[0]), bytes_format_size(worker, text[1]),
+           "staging %s + compression %s + listeners = %s per worker, x %u = %s; available %s%s",
+           bytes_format_size(conf->node.staging_size, text[0]),
+           bytes_format_size(conf_memory_compression(conf), text[4]), bytes_format_size(worker, text[1]),
            conf->node.workers, bytes_format_size(total, text[2]),
            bytes_format_size(bytes_round_down(available, MIB), text[3]),
            available > total ? "" : "; lower rx_area_size, staging_size or connections_max");

@@ -171,7 +171,11 @@ static void part_copy_found(struct exchange *x)
         return;
     }
     enum s3_error error = copy_source_found(x);
-    uint64_t size = store_object_size(x->source);
+    uint64_t size = s3_object_size(x->source);
+    if (error == S3_OK && zframe_is_marked(store_object_attributes(x->source)->checksum, &size)) {
+        error =
+            S3_ERR_NOT_IMPLEMENTED; /* A piece of a compressed object is no object; CopyObject copies all. */
+    }
     struct http_range range = {.first = 0, .len = size};
     struct text header = http_request_header(x, "x-amz-copy-source-range");
     if (error == S3_OK && !text_is_absent(header) && !http_range_parse_copy(header, size, &range)) {

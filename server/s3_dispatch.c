@@ -90,9 +90,15 @@ struct text s3_etag_text(const char *etag, char to[S3_ETAG_TEXT_MAX])
     return text_of(to, (size_t)len);
 }
 
+uint64_t s3_object_size(const struct store_object *object)
+{
+    return zframe_size(store_object_attributes(object)->checksum, store_object_size(object));
+}
+
 enum s3_checksum_kind s3_checksum_attribute(const char *checksum, struct text *value)
 {
-    struct text rest = text_of_string(checksum);
+    struct text whole = text_of_string(checksum);
+    struct text rest = text_take_until(&whole, ' '); /* Behind it: how the object is stored (zframe.h). */
     struct text name = text_take_until(&rest, '=');
     *value = rest;
     return text_is_absent(rest) ? S3_CHECKSUM_NONE : s3_checksum_from_name(name);

@@ -82,9 +82,9 @@ static void s3_get_validators(struct exchange *x)
     http_response_header(x, "ETag", s3_etag_text(store_object_attributes(x->object)->etag, etag));
 }
 
-static void s3_get_start(struct exchange *x)
+void s3_get_start(struct exchange *x)
 {
-    uint64_t size = store_object_size(x->object);
+    uint64_t size = s3_object_size(x->object);
     const struct download *download = &x->download;
     bool is_part = download->is_partial;
     http_response_begin(x, is_part ? 206 : 200);
@@ -102,6 +102,11 @@ static void s3_get_start(struct exchange *x)
         if (parts > 0) {
             http_response_header_u64(x, "x-amz-mp-parts-count", parts);
         }
+    }
+    uint64_t plain = 0;
+    if (zframe_is_marked(store_object_attributes(x->object)->checksum, &plain)) {
+        http_response_header(x, "x-penstock-stored-as", TEXT("zstd"));
+        http_response_header_u64(x, "x-penstock-stored-size", store_object_size(x->object));
     }
     s3_get_stored_headers(x, store_object_attributes(x->object));
     http_response_start(x, download->range.len);
@@ -144,7 +149,7 @@ static void s3_get_send(struct exchange *x, const struct slice *slice)
     }
 }
 
-static void s3_get_read_failed(struct exchange *x, int error)
+void s3_get_read_failed(struct exchange *x, int error)
 {
     if (x->response.status != 0) {
         conn_abort(x->conn);
@@ -230,7 +235,7 @@ static void s3_get_unchanged(struct exchange *x)
 static void s3_get_unsatisfiable(struct exchange *x)
 {
     char range[HTTP_RANGE_SIZE];
-    size_t len = http_range_format_unsatisfied(store_object_size(x->object), range);
+    size_t len = http_range_format_unsatisfied(s3_object_size(x->object), range);
     http_response_begin(x, s3_error_status(S3_ERR_INVALID_RANGE));
     http_response_header(x, "Content-Range", text_of(range, len));
     http_respond_error(x, S3_ERR_INVALID_RANGE);
@@ -244,7 +249,7 @@ static bool s3_get_part(struct exchange *x)
     uint32_t number = x->target.part_number;
     if (parts == 0) {
         range->first = 0;
-        range->len = store_object_size(x->object);
+        range->len = s3_object_size(x->object);
         x->download.is_partial = range->len > 0;
         return number == 1;
     }
@@ -255,7 +260,7 @@ static bool s3_get_part(struct exchange *x)
 static bool s3_get_range(struct exchange *x, const struct http_cond *cond,
                          const struct http_cond_object *object)
 {
-    uint64_t size = store_object_size(x->object);
+    uint64_t size = s3_object_size(x->object);
     struct text header = http_request_header(x, "range");
     if (x->target.part_number > 0) {
         return s3_get_part(x);
@@ -295,7 +300,11 @@ static void s3_get_found(struct exchange *x)
         x->download.offset = x->download.range.first;
         x->download.is_counted = true;
         metrics_add(&x->listener->cells->downloads_in_flight, 1);
-        s3_get_read(x);
+        if (zframe_is_marked(store_object_attributes(x->object)->checksum, &x->download.zstd.plain)) {
+            s3_get_zstd(x);
+        } else {
+            s3_get_read(x);
+        }
     }
 }
 

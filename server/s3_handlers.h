@@ -9,6 +9,7 @@
 #include "server/exchange.h"
 #include "server/http_conn.h"
 #include "server/s3_meta.h"
+#include "server/zframe.h"
 #include "server/s3_xml.h"
 
 #define S3_ETAG_TEXT_MAX (STORE_ETAG_MAX + 3U) /* with quotes and a NUL */
@@ -28,6 +29,11 @@ enum s3_error s3_put_condition(struct exchange *x);
 void s3_put_headers(struct exchange *x, const struct store_attributes *attributes);
 /* s3_get.c */
 void s3_get_object(struct exchange *x);
+/* The head of the answer to a download, and the end of one whose payload cannot be read. */
+void s3_get_start(struct exchange *x);
+void s3_get_read_failed(struct exchange *x, int error);
+/* s3_get_zstd.c: the payload of a compressed object. */
+void s3_get_zstd(struct exchange *x);
 /* s3_listing.c */
 void s3_list_objects(struct exchange *x);
 void s3_list_buckets(struct exchange *x);
@@ -62,6 +68,8 @@ enum s3_error s3_error_of(int status);
 bool s3_answer_failed(struct exchange *x);
 /* `"etag"`; the text lives in `to`. */
 struct text s3_etag_text(const char *etag, char to[S3_ETAG_TEXT_MAX]);
+/* The size that clients see: of the payload, however it is stored. */
+uint64_t s3_object_size(const struct store_object *object);
 /* The kind and base64 value of an attribute "CRC32=..."; NONE and absent when there is none. */
 enum s3_checksum_kind s3_checksum_attribute(const char *checksum, struct text *value);
 extern const struct s3_xml_owner s3_owner;

@@ -162,7 +162,7 @@ static bool objects_entry(struct exchange *x, const struct store_list_entry *ent
     struct s3_xml_object object = {
         .key = entry_key(entry),
         .etag = text_of_string(entry->etag),
-        .size = entry->size,
+        .size = zframe_size(entry->checksum, entry->size),
         .modified_ns = (int64_t)entry->modified_ns,
         .checksum = s3_checksum_attribute(entry->checksum, &value),
     };

@@ -23,7 +23,7 @@
 #define THREAD_REAP 4096U /* completions per turn */
 #define THREAD_GAUGE_NS (250 * NS_PER_MS)
 
-enum thread_wake_index { THREAD_WAKE_STORE, THREAD_WAKE_HASH, THREAD_WAKE_MESSAGE };
+enum thread_wake_index { THREAD_WAKE_STORE, THREAD_WAKE_HASH, THREAD_WAKE_FILTER, THREAD_WAKE_MESSAGE };
 
 /* ---- waking --------------------------------------------------------------------------------------------------- */
 
@@ -229,6 +229,7 @@ static int thread_open_worker(struct thread *thread, struct err *err)
     if (rc == 0) {
         thread->wakes[THREAD_WAKE_STORE].fd = store_port_event_fd(thread->port);
         thread->wakes[THREAD_WAKE_HASH].fd = hasher_event_fd(&thread->worker.hasher);
+        thread->wakes[THREAD_WAKE_FILTER].fd = filter_event_fd(&thread->worker.filter);
         thread->wakes[THREAD_WAKE_MESSAGE].fd = thread->worker.messages.event_fd;
     }
     return rc;

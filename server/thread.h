@@ -49,7 +49,7 @@ struct thread {
     struct thread_wake {
         int fd;
         bool is_armed;
-    } __attribute__((aligned(16))) wakes[3];
+    } __attribute__((aligned(16))) wakes[4];
 };
 
 /* Bytes of registered memory and of connection state are as conf.h's formulas say. 0 or -errno (of pthread_create). */

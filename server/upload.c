@@ -28,6 +28,7 @@ void upload_init(struct exchange *x, void (*done)(struct exchange *x))
     memset(&upload->condition, 0, sizeof(upload->condition));
     list_init(&upload->link);
     list_init(&upload->throttled);
+    list_init(&upload->compressing.link);
 }
 
 /* ---- begin ---------------------------------------------------------------------------------------------------- */
@@ -107,10 +108,13 @@ enum s3_error upload_open(struct exchange *x, uint64_t size)
     if (upload_limit_reached(x)) {
         return S3_ERR_SLOW_DOWN;
     }
+    compressing_open(x, size);
+    bool is_filtered = upload->compressing.mode != COMPRESSING_OFF;
     struct store_put_options options = {
         .bucket = x->request.bucket,
         .key = &x->request.key,
-        .size = size,
+        .size = is_filtered ? UINT64_MAX : size, /* What will be stored is not known yet. */
+        .is_filtered = is_filtered,
         .part_number = x->request.part_number,
         .is_framed = x->body.is_chunked || auth_payload_is_streaming(x->payload.payload),
         .user = upload,
@@ -121,6 +125,8 @@ enum s3_error upload_open(struct exchange *x, uint64_t size)
         rc = store_put_begin(x->worker->port, &options, &upload->put);
     }
     if (rc < 0) {
+        compressing_drop(upload);
+        compressing_close(&upload->compressing);
         hash_close(&upload->hashes);
         upload->put = NULL;
         enum metrics_limit limit = rc == -ENOSPC ? METRICS_LIMIT_SPACE : METRICS_LIMIT_UPLOADS;
@@ -139,6 +145,9 @@ enum s3_error upload_open(struct exchange *x, uint64_t size)
 
 static bool upload_is_behind(const struct upload *upload)
 {
+    if (compressing_is_behind(&upload->compressing)) {
+        return true;
+    }
     const struct exchange *x = upload->x;
     uint64_t waiting = store_put_queued_bytes(upload->put);
     waiting = waiting > upload->hashes.queued_bytes ? waiting : upload->hashes.queued_bytes;
@@ -162,7 +171,14 @@ void upload_append(struct exchange *x, const struct slice *slice)
         return;
     }
     hash_update(&upload->hashes, slice);
-    store_put_append(upload->put, slice);
+    if (upload->compressing.mode == COMPRESSING_OFF) {
+        store_put_append(upload->put, slice);
+    } else {
+        compressing_append(upload, slice);
+        if (upload->state != UPLOAD_OPEN) {
+            return;
+        }
+    }
     upload->fed_ns = x->worker->now_ns;
     list_remove(&upload->link);
     list_append(&x->worker->uploads, &upload->link);
@@ -232,6 +248,28 @@ static void upload_checksum(struct upload *upload)
                    s3_checksum_name(kind), text); /* 10 + 1 + 51 bytes at most. */
 }
 
+/* Digests are right and the store has all payload. */
+static void upload_commit(struct upload *upload)
+{
+    if (upload->compressing.mode == COMPRESSING_ZSTD) {
+        bool fits = zframe_mark(upload->attributes.checksum, upload->received);
+        CHECK(fits); /* 62 bytes of checksum, 6 of the word, 20 digits. */
+    }
+    upload->state = UPLOAD_FINISHING;
+    list_remove(&upload->compressing.link);
+    store_put_finish(upload->put, &upload->attributes, upload->has_condition ? &upload->condition : NULL);
+    exchange_copied_claim(upload->x);
+}
+
+void upload_filter_event(void *user, struct filter_frame *frame)
+{
+    struct exchange *x = user;
+    (void)frame; /* uploads_turn takes it from here, unless nobody wants it any more. */
+    if (x->upload.state != UPLOAD_OPEN && x->upload.state != UPLOAD_HASHING) {
+        exchange_settle(x);
+    }
+}
+
 void upload_hash_event(struct hash_stream *stream)
 {
     struct upload *upload = stream->user;
@@ -246,9 +284,10 @@ void upload_hash_event(struct hash_stream *stream)
     }
     upload_etag(upload);
     upload_checksum(upload);
-    upload->state = UPLOAD_FINISHING;
-    store_put_finish(upload->put, &upload->attributes, upload->has_condition ? &upload->condition : NULL);
-    exchange_copied_claim(upload->x);
+    upload->is_verified = true;
+    if (compressing_is_done(&upload->compressing)) {
+        upload_commit(upload);
+    }
 }
 
 void upload_finish(struct exchange *x)
@@ -261,6 +300,7 @@ void upload_finish(struct exchange *x)
     upload->state = UPLOAD_HASHING;
     list_remove(&upload->link);
     list_remove(&upload->throttled);
+    compressing_finish(upload);
     hash_finish(&upload->hashes);
 }
 
@@ -289,6 +329,7 @@ static void upload_end(struct upload *upload, enum upload_state state)
     upload->state = state;
     list_remove(&upload->link);
     list_remove(&upload->throttled);
+    compressing_drop(upload);
     if (state == UPLOAD_FAILED) {
         hash_cancel(&upload->hashes); /* Or nobody would hear when the thread lets go of the last slice. */
         metrics_add(&x->listener->cells->uploads_aborted[upload->abort_cause], 1);
@@ -329,6 +370,10 @@ static void upload_put_done(struct upload *upload)
     uint64_t now_ns = x->worker->now_ns;
     upload_end(upload, UPLOAD_DONE);
     metrics_add(&x->listener->cells->payload_stored_bytes, upload->received);
+    if (upload->compressing.mode == COMPRESSING_ZSTD) {
+        metrics_add(&x->listener->cells->compressed_plain_bytes, upload->received);
+        metrics_add(&x->listener->cells->compressed_stored_bytes, upload->compressing.stored);
+    }
     metrics_observe(&x->listener->cells->durable_latency, now_ns - x->head_ns);
     metrics_observe(&x->listener->cells->commit_latency, now_ns - x->body_end_ns);
     exchange_copied_claim(x);
@@ -377,7 +422,8 @@ bool upload_is_settled(const struct upload *upload)
     }
     bool is_ended = upload->state == UPLOAD_DONE || upload->state == UPLOAD_FAILED;
     bool put_is_ended = upload->put == NULL || upload->state == UPLOAD_DONE;
-    return is_ended && put_is_ended && hash_is_idle(&upload->hashes);
+    return is_ended && put_is_ended && hash_is_idle(&upload->hashes) &&
+           compressing_is_idle(&upload->compressing);
 }
 
 void upload_close(struct upload *upload)
@@ -391,6 +437,7 @@ void upload_close(struct upload *upload)
         upload->put = NULL;
     }
     hash_close(&upload->hashes);
+    compressing_close(&upload->compressing);
     upload->state = UPLOAD_CLOSED;
 }
 
@@ -442,8 +489,27 @@ static void uploads_unthrottle(struct worker *worker)
     }
 }
 
+static void uploads_filter(struct worker *worker)
+{
+    LIST_FOR_EACH_SAFE(node, &worker->filtering)
+    {
+        struct compressing *compressing = CONTAINER_OF(node, struct compressing, link);
+        struct upload *upload = CONTAINER_OF(compressing, struct upload, compressing);
+        struct conn *conn = upload->x->conn;
+        if (!compressing_run(upload)) {
+            upload_fail(upload->x, S3_ERR_INTERNAL, METRICS_ABORT_STORAGE);
+            if (conn != NULL) {
+                conn_run(conn);
+            }
+        } else if (upload->is_verified && compressing_is_done(compressing)) {
+            upload_commit(upload);
+        }
+    }
+}
+
 void uploads_turn(struct worker *worker)
 {
+    uploads_filter(worker);
     uploads_unthrottle(worker);
     uploads_press(worker);
 }

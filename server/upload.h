@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "server/compressing.h"
 #include "server/hash.h"
 #include "server/metrics.h"
 #include "server/s3_checksum.h"
@@ -48,6 +49,8 @@ struct upload {
     uint64_t size;     /* bytes announced, or UINT64_MAX */
     uint64_t received; /* bytes */
     struct hash_stream hashes;
+    struct compressing compressing;
+    bool is_verified; /* digests are compared and stored; the filter may still have payload */
     struct s3_checksum_request checks;  /* what to compute and what to compare */
     struct s3_checksum_expected sha256; /* of a signed payload */
     struct store_attributes attributes;
@@ -80,6 +83,7 @@ void upload_close(struct upload *upload);
 /* For the worker: events and the periodic part. */
 void upload_put_event(struct store_put *put);
 void upload_hash_event(struct hash_stream *stream);
+void upload_filter_event(void *user, struct filter_frame *frame);
 void uploads_turn(struct worker *worker);
 /* Is less than a quarter of some listener's receive buffers free? */
 bool uploads_buffers_are_short(const struct worker *worker);

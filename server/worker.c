@@ -109,8 +109,21 @@ static void worker_lists_init(struct worker *worker, uint64_t now_ns)
     list_init(&worker->read_waiters);
     list_init(&worker->block_waiters);
     list_init(&worker->uploads);
+    list_init(&worker->filtering);
     list_init(&worker->throttled);
     timers_init(&worker->timers, now_ns);
+}
+
+static int worker_filter_open(struct worker *worker, bool wants_thread, struct err *err)
+{
+    struct filter_options options = {
+        .wants_thread = wants_thread, .streams = worker->conf->node.compression_streams, .level_max = 1};
+    for (uint32_t i = 0; i < worker->listener_count; i++) {
+        int level = (int)worker->listeners[i].conf->compression.level;
+        options.level_max = level > options.level_max ? level : options.level_max;
+    }
+    metrics_add(&worker->cells->memory_bytes, conf_memory_compression(worker->conf));
+    return filter_open(&worker->filter, &options, err);
 }
 
 int worker_open(struct worker *worker, const struct worker_options *options, struct err *err)
@@ -144,8 +157,15 @@ int worker_open(struct worker *worker, const struct worker_options *options, str
         worker_pools_close(worker);
         return rc;
     }
+    rc = worker_filter_open(worker, options->wants_hash_thread, err);
+    if (rc < 0) {
+        hasher_close(&worker->hasher);
+        worker_pools_close(worker);
+        return rc;
+    }
     rc = mpsc_open(&worker->messages);
     if (rc < 0) {
+        filter_close(&worker->filter);
         hasher_close(&worker->hasher);
         worker_pools_close(worker);
         return err_set(err, rc, "worker %u: eventfd: %s; raise RLIMIT_NOFILE", worker->index, err_text(rc));
@@ -156,6 +176,7 @@ int worker_open(struct worker *worker, const struct worker_options *options, str
 void worker_close(struct worker *worker)
 {
     CHECK(worker_is_idle(worker));
+    filter_close(&worker->filter);
     hasher_close(&worker->hasher);
     auth_sigv4_cache_end(&worker->key_cache);
     worker_pools_close(worker);
@@ -337,6 +358,19 @@ static void worker_hashes(struct worker *worker)
     }
 }
 
+static void worker_filter(struct worker *worker)
+{
+    struct filter_frame *frame;
+    while ((frame = filter_poll(&worker->filter)) != NULL) { /* Bounded by the frames there are. */
+        struct exchange *x = frame->stream->user;
+        struct conn *conn = x->conn;
+        frame->stream->event(x, frame);
+        if (conn != NULL) {
+            conn_run(conn);
+        }
+    }
+}
+
 /* ---- waiters and timers --------------------------------------------------------------------------------------- */
 
 /* Each waiter gets one try; the first that must wait again ends the round, because nothing is left for the others. */
@@ -386,6 +420,7 @@ void worker_turn(struct worker *worker, uint64_t now_ns, uint64_t wall_ns)
     }
     worker_store(worker);
     worker_hashes(worker);
+    worker_filter(worker);
     worker_messages(worker);
     uploads_turn(worker);
     conns_turn(worker);

@@ -25,6 +25,7 @@
 #include "conf/conf.h"
 #include "rx/rx.h"
 #include "server/auth_sigv4.h"
+#include "server/filter.h"
 #include "server/hash.h"
 #include "server/http_date.h"
 #include "server/metrics.h"
@@ -111,6 +112,7 @@ struct worker {
     struct peers peers;
     struct timers timers;
     struct hasher hasher;
+    struct filter filter;
     struct mpsc messages;
 
     struct list hoarders;         /* conns that hold what their peers sent ahead, longest first */
@@ -118,6 +120,7 @@ struct worker {
     struct list read_waiters;     /* exchanges that found no free read buffer */
     struct list block_waiters;    /* exchanges that found no free block or table */
     struct list uploads;          /* open puts, least recently fed first */
+    struct list filtering;        /* uploads with payload on its way through the filter */
     struct list throttled;        /* puts whose peer is paused until the device has caught up */
     uint32_t exchange_count;      /* in use, those whose connection is gone included */
     uint32_t orphans;             /* of these, the ones whose connection is gone */

@@ -214,6 +214,7 @@ struct store_put_options {
     /* Payload is cut out of a framing (chunked): its alignment changes all the time, so it is copied from the start, reason
      * chunked. */
     bool is_framed;
+    bool is_filtered; /* likewise, because it was compressed: reason filter */
     void *user;
 };
 

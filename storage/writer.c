@@ -296,8 +296,8 @@ int store_put_begin(struct store_port *port, const struct store_put_options *opt
     put->port = port;
     put->user = options->user;
     put->size_known = options->size;
-    put->is_staging = options->is_framed;
-    put->staging_reason = STORE_COPY_CHUNKED;
+    put->is_staging = options->is_framed || options->is_filtered;
+    put->staging_reason = options->is_filtered ? STORE_COPY_FILTER : STORE_COPY_CHUNKED;
     int rc = port_space_promise(put);
     if (rc < 0) {
         put->magic = 0;

@@ -408,12 +408,13 @@ static void fake_list(struct store_port *port, struct store_request *request)
     for (uint32_t i = 0; i < FAKE_KEYS; i++) {
         struct fake_entry *entry = &port->entries[i];
         if (entry->object != NULL && strcmp(entry->bucket, request->bucket) == 0) {
-            list->entries[list->count++] = (struct store_list_entry){.key = entry->key.bytes,
-                                                                     .key_len = entry->key.len,
-                                                                     .size = entry->object->size,
-                                                                     .etag = entry->object->attributes.etag,
-                                                                     .checksum = "",
-                                                                     .upload_id = ""};
+            list->entries[list->count++] =
+                (struct store_list_entry){.key = entry->key.bytes,
+                                          .key_len = entry->key.len,
+                                          .size = entry->object->size,
+                                          .etag = entry->object->attributes.etag,
+                                          .checksum = entry->object->attributes.checksum,
+                                          .upload_id = ""};
         }
     }
     qsort(list->entries, list->count, sizeof(list->entries[0]), fake_key_compare);

@@ -38,10 +38,13 @@ static const char world_conf[] =
     "node: { name: sim, data_dir: ./run/sim, workers: 1 }\n"
     "store:\n  devices: [ { path: ./run/sim.img, size: 1GiB } ]\n"
     "listeners:\n"
-    "  - name: bulk\n    protocol: s3\n    address: '127.0.0.1:9000'\n    access: anonymous\n    limits: { "
+    "  - name: bulk\n    protocol: s3\n    address: '127.0.0.1:9000'\n    access: anonymous\n%s    limits: { "
     "%s }\n"
     "  - name: pipe\n    protocol: raw\n    address: '127.0.0.1:9001'\n    bucket: bkt\n"
     "    key_template: '{listener}-{seq}'\n    limits: { %s }\n";
+
+/* Further lines of the S3 listener, set before world_open. */
+static const char *world_s3_lines = "";
 
 /* Cells ask for more alignment than malloc gives. */
 static void *world_cells(size_t size)
@@ -59,7 +62,7 @@ static void world_open_with(struct world *world, const char *limits)
     struct err err = {{0}};
     memset(world, 0, sizeof(*world));
     snprintf(all, sizeof(all), "connections_max: 64%s%s", limits[0] != '\0' ? ", " : "", limits);
-    snprintf(text, sizeof(text), world_conf, all, all);
+    snprintf(text, sizeof(text), world_conf, world_s3_lines, all, all);
     int rc = conf_parse("sim.yaml", text, strlen(text), &world->conf, &err);
     cr_assert_eq(rc, 0, "%s", err.text);
     world->port = fake_port();
@@ -134,7 +137,7 @@ static struct sim_peer *world_connect(struct world *world)
     return sim_connect(world->rx[0], 1);
 }
 
-static struct sim_peer *world_connect_raw(struct world *world)
+static __attribute__((unused)) struct sim_peer *world_connect_raw(struct world *world)
 {
     return sim_connect(world->rx[1], 1);
 }
@@ -148,7 +151,7 @@ static const struct store_object *world_object(struct world *world, const char *
     return entry == NULL ? NULL : entry->object;
 }
 
-static bool world_has(struct world *world, const char *key, const char *payload)
+static __attribute__((unused)) bool world_has(struct world *world, const char *key, const char *payload)
 {
     const struct store_object *object = world_object(world, key);
     return object != NULL && object->size == strlen(payload) &&

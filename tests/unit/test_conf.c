@@ -368,6 +368,18 @@ Test(conf_refuses, anonymous_access_from_the_network_unless_asked_for)
                                        "remove it");
 }
 
+Test(conf_refuses, compressed_prefixes_that_name_no_bucket)
+{
+    static const char allowed[] =
+        "must be words between spaces, each a bucket, '/' and the beginning of a key: \"logs/ data/csv/\"";
+    char message[256];
+    snprintf(message, sizeof(message), "t.yaml:4:94: listeners[0].compression.prefixes: logs/ data: %s",
+             allowed);
+    refuse_listener("compression: { type: zstd, prefixes: logs/ data }", message);
+    conf_free(load(NODE STORE "listeners: [ { name: a, protocol: s3, address: '127.0.0.1:1', compression: { "
+                              "type: zstd, level: 9, prefixes: 'logs/ data/csv' } } ]"));
+}
+
 Test(conf_refuses, keys_of_the_other_protocol)
 {
     refuse_listener(
@@ -382,6 +394,9 @@ Test(conf_refuses, keys_of_the_other_protocol)
     refuse(NODE STORE "listeners: [ { name: a, protocol: raw, address: '127.0.0.1:1', bucket: abc, "
                       "key_template: '{seq}', region: x } ]",
            "t.yaml:3:108: listeners[0].region: x: belongs to protocol s3");
+    refuse(NODE STORE "listeners: [ { name: a, protocol: raw, address: '127.0.0.1:1', bucket: abc, "
+                      "key_template: '{seq}', compression: { type: zstd } } ]",
+           "t.yaml:3:121: listeners[0].compression.type: zstd: belongs to protocol s3");
 }
 
 Test(conf_refuses, areas_that_do_not_fit_their_buffers_or_pages)
@@ -427,7 +442,11 @@ Test(conf, memory_follows_from_the_keys)
                              "listeners: [ { name: a, protocol: s3, address: '127.0.0.1:1', rx_area_size: "
                              "4MiB, limits: { connections_max: 100, "
                              "head_size_max: 8KiB } } ]");
-    cr_expect_eq(conf_memory_worker(conf), 12 * MIB + 100 * (8 * KIB + CONF_CONNECTION_STATE_SIZE));
+    cr_expect_str_eq(bytes_format_size(CONF_COMPRESSION_STREAM_SIZE, text), CONF_COMPRESSION_STREAM_TEXT);
+    cr_expect_str_eq(bytes_format_size(CONF_COMPRESSION_CONTEXT_SIZE, text), CONF_COMPRESSION_CONTEXT_TEXT);
+    cr_expect_eq(conf_memory_compression(conf), 24 * MIB + 4 * 1344 * KIB);
+    cr_expect_eq(conf_memory_worker(conf),
+                 12 * MIB + conf_memory_compression(conf) + 100 * (8 * KIB + CONF_CONNECTION_STATE_SIZE));
     cr_expect_eq(conf_memory_registered(conf), 12 * MIB);
     conf_free(conf);
 }

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compressed objects end to end: clients see payload, its sizes and its digests; the device holds less; what was stored compressed stays
+readable after a restart, without compression configured, and by the command-line tool on a stopped store."""
+
+import hashlib
+import os
+import random
+import subprocess
+import threading
+
+from node import PENSTOCK, Lane, Node, need, run
+
+lane = Lane()
+ZSTD = "compression: { type: zstd, prefixes: 'bkt/z' }"
+FRAME = 262144
+
+
+def text_of(size, seed=1):
+    words = [b"%x" % (seed * 7919 + i * i) for i in range(997)]
+    out = bytearray()
+    rng = random.Random(seed)
+    while len(out) < size:
+        out += rng.choice(words) + b" "
+    return bytes(out[:size])
+
+
+def put(node, key, data, **headers):
+    status, answer, body = node.request("PUT", "/bkt/" + key, body=data,
+                                        headers={k.replace("_", "-"): v for k, v in headers.items()})
+    assert status == 200, (status, body)
+    return answer
+
+
+def get(node, key, **headers):
+    return node.request("GET", "/bkt/" + key, headers=headers)
+
+
+with Node(s3=ZSTD, size="512MiB", limits="buffers_per_connection_max: 64") as node:
+    assert node.request("PUT", "/bkt")[0] == 200
+
+    @lane.test
+    def payload_of_every_size_reads_back_and_takes_less():
+        for size in (4096, 100_001, FRAME - 1, FRAME, FRAME + 1, 5 * FRAME + 17, 40_000_003):
+            data = text_of(size)
+            put(node, f"z/{size}", data)
+            status, head, body = get(node, f"z/{size}")
+            assert status == 200 and body == data and head["content-length"] == str(size)
+            assert head["x-penstock-stored-as"] == "zstd"
+            assert int(head["x-penstock-stored-size"]) < size * 0.7, head
+            status, head, body = node.request("HEAD", f"/bkt/z/{size}")
+            assert status == 200 and body == b"" and head["content-length"] == str(size)
+            assert int(head["x-penstock-stored-size"]) < size * 0.7, head
+
+    @lane.test
+    def random_ranges_give_their_bytes():
+        data = text_of(7 * FRAME + 99, 3)
+        put(node, "z/ranges", data)
+        rng = random.Random(5)
+        for _ in range(60):
+            first = rng.randrange(len(data))
+            last = min(len(data) - 1, first + rng.choice((0, 1, 1000, FRAME, 3 * FRAME)))
+            status, head, body = get(node, "z/ranges", Range=f"bytes={first}-{last}")
+            assert status == 206 and body == data[first:last + 1]
+            assert head["content-range"] == f"bytes {first}-{last}/{len(data)}"
+        assert get(node, "z/ranges", Range=f"bytes={len(data)}-")[0] == 416
+
+    @lane.test
+    def checksums_and_etags_are_those_of_the_payload():
+        import base64
+        data = text_of(3 * FRAME + 1, 9)
+        md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
+        sha = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        answer = put(node, "z/sums", data, Content_MD5=md5, x_amz_checksum_sha256=sha)
+        assert answer["etag"] == '"' + hashlib.md5(data).hexdigest() + '"', answer
+        assert answer["x-amz-checksum-sha256"] == sha
+        status, head, body = node.request("GET", "/bkt/z/sums", headers={"x-amz-checksum-mode": "ENABLED"})
+        assert body == data and head["x-amz-checksum-sha256"] == sha, head
+        wrong = base64.b64encode(b"x" * 32).decode()
+        status, _, body = node.request("PUT", "/bkt/z/sums", body=b"a" * FRAME, headers={"x-amz-checksum-sha256": wrong})
+        assert status == 400 and b"BadDigest" in body
+        assert get(node, "z/sums")[2] == data
+
+    @lane.test
+    def lists_show_the_payload_size():
+        body = node.request("GET", "/bkt?list-type=2&prefix=z/ranges")[2]
+        assert b"<Size>%d</Size>" % (7 * FRAME + 99) in body, body
+
+    @lane.test
+    def noise_and_other_prefixes_are_stored_plain():
+        noise = random.Random(1).randbytes(3 * FRAME + 5)
+        before = node.metric("penstock_compression_useless_total")
+        put(node, "z/noise", noise)
+        put(node, "other", text_of(FRAME))
+        for key, data in (("z/noise", noise), ("other", text_of(FRAME))):
+            status, head, body = get(node, key)
+            assert body == data and "x-penstock-stored-as" not in head
+        assert node.metric("penstock_compression_useless_total") == before + 1
+
+    @lane.test
+    def copies_keep_the_stored_form():
+        data = get(node, "z/ranges")[2]
+        for key, more in (("copy", {}), ("copy2", {"x-amz-metadata-directive": "REPLACE", "x-amz-meta-a": "b"})):
+            status, _, body = node.request("PUT", "/bkt/" + key, headers={"x-amz-copy-source": "/bkt/z/ranges", **more})
+            assert status == 200, body
+            status, head, body = get(node, key)
+            assert body == data and head["x-penstock-stored-as"] == "zstd"
+        status, _, body = node.request("POST", "/bkt/parts?uploads")
+        upload = body.split(b"<UploadId>")[1].split(b"<")[0].decode()
+        status, _, body = node.request("PUT", f"/bkt/parts?partNumber=1&uploadId={upload}",
+                                       headers={"x-amz-copy-source": "/bkt/z/ranges"})
+        assert status == 501, (status, body)
+
+    @lane.test
+    def many_at_once_and_overwrites_read_back():
+        failures = []
+
+        def client(number):
+            for turn in range(4):
+                data = text_of(FRAME * 3 + number * 1000 + turn, number * 10 + turn)
+                put(node, f"z/many{number}", data)
+                if get(node, f"z/many{number}")[2] != data:
+                    failures.append((number, turn))
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures, failures
+
+    @lane.test
+    def the_aws_client_puts_and_gets_multipart_and_single():
+        aws = need("aws")
+        for size in (FRAME * 4, 20_000_000):
+            data = text_of(size, 4)
+            source, target = os.path.join(node.folder, "in"), os.path.join(node.folder, "out")
+            with open(source, "wb") as f:
+                f.write(data)
+            env = dict(os.environ, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", AWS_DEFAULT_REGION="us-east-1",
+                       AWS_CONFIG_FILE="/dev/null", AWS_SHARED_CREDENTIALS_FILE="/dev/null")
+            run([aws, "--endpoint-url", node.url, "s3", "cp", "--quiet", source, "s3://bkt/z/aws"], env=env)
+            run([aws, "--endpoint-url", node.url, "s3", "cp", "--quiet", "s3://bkt/z/aws", target], env=env)
+            with open(target, "rb") as f:
+                assert f.read() == data
+
+    @lane.test
+    def metrics_count_payload_and_stored_bytes():
+        plain, stored = (node.metric(f"penstock_compressed_{kind}_bytes_total", listener="bulk") for kind in ("plain", "stored"))
+        assert plain > 40_000_000 and 0 < stored < plain, (plain, stored)
+        print(f"# ratio {plain / stored:.2f}")
+        assert node.metric("penstock_copied_bytes_total", reason="filter") >= plain
+
+    @lane.test
+    def a_restart_without_compression_still_reads_them():
+        data = get(node, "z/ranges")[2]
+        node.stop()
+        with open(node.config) as f:
+            config = f.read()
+        with open(node.config, "w") as f:
+            f.write(config.replace(ZSTD, ""))
+        node.start()
+        status, head, body = get(node, "z/ranges")
+        assert body == data and head["x-penstock-stored-as"] == "zstd"
+        put(node, "z/plain-now", data)
+        assert "x-penstock-stored-as" not in get(node, "z/plain-now")[1]
+
+    @lane.test
+    def the_tool_reads_them_from_a_stopped_store():
+        data = get(node, "z/ranges")[2]
+        node.stop()
+        try:
+            out = os.path.join(node.folder, "cli")
+            run([PENSTOCK, "get", "--config", node.config, "bkt/z/ranges", out])
+            with open(out, "rb") as f:
+                assert f.read() == data
+            stat = run([PENSTOCK, "stat", "--config", node.config, "bkt/z/ranges"]).decode()
+            assert str(len(data)) in stat and "x-penstock-stored-size" in stat, stat
+        finally:
+            node.start()
+
+lane.close()
