@@ -269,6 +269,8 @@ static int direct_stat(struct cli_store *base, const struct cli_key *key, cli_he
         header_report(header, ctx, "x-penstock-stored-as", "zstd");
         header_report(header, ctx, "x-penstock-stored-size", "%llu",
                       (unsigned long long)store_object_size(object));
+        header_report(header, ctx, "x-penstock-stored-ratio", "%.2f",
+                      (double)plain / (double)store_object_size(object));
     }
     while (s3_meta_next(attributes, &position, &item)) {
         char name[256];

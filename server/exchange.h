@@ -164,7 +164,7 @@ struct exchange {
     struct worker *worker;
     struct listener *listener;
     struct conn *conn;
-    struct list waiter; /* worker->read_waiters or block_waiters */
+    struct list waiter; /* worker->read_waiters, stream_waiters or block_waiters */
     const struct exchange_ops *ops;
     bool is_abandoned;
     bool is_waiting;

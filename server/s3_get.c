@@ -5,6 +5,7 @@
  * the whole. One read and two sends are in flight at most; a slow reader holds that and no more.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -82,6 +83,20 @@ static void s3_get_validators(struct exchange *x)
     http_response_header(x, "ETag", s3_etag_text(store_object_attributes(x->object)->etag, etag));
 }
 
+/* How a compressed object is stored: for whoever pays for the space. */
+static void s3_get_compressed_headers(struct exchange *x)
+{
+    uint64_t plain = 0;
+    uint64_t stored = store_object_size(x->object);
+    if (zframe_is_marked(store_object_attributes(x->object)->checksum, &plain)) {
+        char ratio[32];
+        (void)snprintf(ratio, sizeof(ratio), "%.2f", (double)plain / (double)stored); /* At most 13 digits. */
+        http_response_header(x, "x-penstock-stored-as", TEXT("zstd"));
+        http_response_header_u64(x, "x-penstock-stored-size", stored);
+        http_response_header(x, "x-penstock-stored-ratio", text_of_string(ratio));
+    }
+}
+
 void s3_get_start(struct exchange *x)
 {
     uint64_t size = s3_object_size(x->object);
@@ -103,11 +118,7 @@ void s3_get_start(struct exchange *x)
             http_response_header_u64(x, "x-amz-mp-parts-count", parts);
         }
     }
-    uint64_t plain = 0;
-    if (zframe_is_marked(store_object_attributes(x->object)->checksum, &plain)) {
-        http_response_header(x, "x-penstock-stored-as", TEXT("zstd"));
-        http_response_header_u64(x, "x-penstock-stored-size", store_object_size(x->object));
-    }
+    s3_get_compressed_headers(x);
     s3_get_stored_headers(x, store_object_attributes(x->object));
     http_response_start(x, download->range.len);
 }

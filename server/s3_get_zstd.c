@@ -200,10 +200,11 @@ static void zstd_sent(struct exchange *x, uint64_t cookie)
 
 /* ---- the way ------------------------------------------------------------------------------------------------ */
 
-static void zstd_wait(struct exchange *x)
+/* Streams and read buffers have lists of their own: who waits for a slow reader's stream must not hold up plain reads. */
+static void zstd_wait(struct exchange *x, struct list *waiters)
 {
     if (!list_is_linked(&x->waiter)) {
-        list_append(&x->worker->read_waiters, &x->waiter);
+        list_append(waiters, &x->waiter);
     }
 }
 
@@ -224,7 +225,7 @@ static void zstd_step(struct exchange *x)
         return;
     }
     if (!zstd_stream_take(x)) {
-        zstd_wait(x);
+        zstd_wait(x, &x->worker->stream_waiters);
         return;
     }
     if (!zstd_piece(x, &piece)) {
@@ -236,7 +237,7 @@ static void zstd_step(struct exchange *x)
         download->read = NULL;
     }
     if (rc == -EAGAIN) {
-        zstd_wait(x);
+        zstd_wait(x, &x->worker->read_waiters);
     } else if (rc < 0) {
         zstd_fail(x, rc);
     }

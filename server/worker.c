@@ -107,6 +107,7 @@ static void worker_lists_init(struct worker *worker, uint64_t now_ns)
     list_init(&worker->exchange_waiters);
     list_init(&worker->hoarders);
     list_init(&worker->read_waiters);
+    list_init(&worker->stream_waiters);
     list_init(&worker->block_waiters);
     list_init(&worker->uploads);
     list_init(&worker->filtering);
@@ -391,6 +392,9 @@ static void worker_resume(struct list *waiters)
 static void worker_waiters(struct worker *worker)
 {
     worker_resume(&worker->read_waiters);
+    if (worker->filter.streams.free_count > 0) {
+        worker_resume(&worker->stream_waiters);
+    }
     worker_resume(&worker->block_waiters);
     while (!list_is_empty(&worker->exchange_waiters) && worker->exchanges.free_count > 0) {
         conn_run(CONTAINER_OF(list_take_first(&worker->exchange_waiters), struct conn, waiter));

@@ -118,6 +118,7 @@ struct worker {
     struct list hoarders;         /* conns that hold what their peers sent ahead, longest first */
     struct list exchange_waiters; /* conns that found no free exchange */
     struct list read_waiters;     /* exchanges that found no free read buffer */
+    struct list stream_waiters;   /* exchanges that found no free compression stream */
     struct list block_waiters;    /* exchanges that found no free block or table */
     struct list uploads;          /* open puts, least recently fed first */
     struct list filtering;        /* uploads with payload on its way through the filter */

@@ -50,7 +50,8 @@ with Node(s3=ZSTD, size="512MiB", limits="buffers_per_connection_max: 64") as no
             assert int(head["x-penstock-stored-size"]) < size * 0.7, head
             status, head, body = node.request("HEAD", f"/bkt/z/{size}")
             assert status == 200 and body == b"" and head["content-length"] == str(size)
-            assert int(head["x-penstock-stored-size"]) < size * 0.7, head
+            stored = int(head["x-penstock-stored-size"])
+            assert stored < size * 0.7 and head["x-penstock-stored-ratio"] == f"{size / stored:.2f}", head
 
     @lane.test
     def random_ranges_give_their_bytes():
