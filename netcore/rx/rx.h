@@ -153,6 +153,9 @@ struct rx {
 extern const struct rx_ops rx_socket_ops;
 /* Needs a ring with 32-byte CQEs. `interface` NULL: device-less mode, in which the kernel copies (development, tests). */
 extern const struct rx_ops rx_zcrx_ops;
+/* Needs `interface`, CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. Has up to 64 connections more than conns_max: those of peers that do not
+ * come through the interface, served by a kernel socket. Over conns_max a SYN is not answered, so that the peer tries again. */
+extern const struct rx_ops rx_xdp_ops;
 
 /* Opens a listening instance. On failure nothing stays open and `err` names the listener, address and remedy. */
 int rx_open(const struct rx_ops *ops, const struct rx_options *options, struct rx **out, struct err *err);

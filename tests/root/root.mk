@@ -6,5 +6,6 @@ ROOT_PROGS := $(call progs_of,root)
 $(ROOT_PROGS): %: %.o $(LIBS) | $(D)/stamp-test
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(LINK) $(CRITERION) $(LDLIBS_ALL)
-test-root: $(ROOT_PROGS)
+# run-rx-xdp.sh runs the contract test over AF_XDP.
+test-root: $(ROOT_PROGS) $(O)/tests/contract/test_rx_contract
 -include $(ROOT_PROGS:=.d)
