@@ -352,7 +352,9 @@ static void ack_in_order(struct tcp_engine *engine, uint64_t now_ns, struct tcp_
     conn->unacked_bytes += bytes;
     if (at_once || conn->quick_acks > 0 || conn->unacked_bytes >= 2 * conn->rcv_mss) {
         conn->quick_acks -= conn->quick_acks > 0;
-        tcp_ack_soon(engine, conn);
+        /* One ACK speaks for the whole batch: a second one like it would be a duplicate, and three of those are a loss. */
+        conn->acks_due = 1;
+        tcp_node_out(engine, &conn->node);
     } else if (conn->delack_ns == TIME_NEVER) {
         conn->delack_ns = now_ns + engine->config.delayed_ack_ns;
     }

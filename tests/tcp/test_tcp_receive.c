@@ -485,6 +485,23 @@ Test(tcp_ack, first_segments_are_acknowledged_one_by_one)
     rig_close(&rig);
 }
 
+Test(tcp_ack, batch_in_order_gets_one_ack_and_no_duplicates)
+{
+    start(&(struct tcp_config){0});
+    for (uint32_t i = 0; i < 20; i++) {
+        IN(.len = 1000);
+        NEXT += 1000;
+    }
+    EXPECT_ACK(NEXT);
+    EXPECT_NONE();
+    IN(.seq = NEXT + 1000, .len = 1000); /* a hole, and what fills it, in one batch */
+    IN(.seq = NEXT + 2000, .len = 1000);
+    IN(.len = 1000);
+    EXPECT_ACK(NEXT + 3000);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
 Test(tcp_ack, lost_ack_repaired_by_peer_resend)
 {
     start(&(struct tcp_config){.challenges_per_s = 1});
