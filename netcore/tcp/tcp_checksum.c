@@ -27,22 +27,32 @@ static uint64_t load_tail(const uint8_t *from, uint32_t len)
     return word;
 }
 
+static uint64_t load_word(const uint8_t *from)
+{
+    uint64_t word;
+    memcpy(&word, from, sizeof(word));
+    return word;
+}
+
 uint64_t tcp_checksum_add(uint64_t sum, const uint8_t *from, uint32_t len)
 {
-    /* Two 32-bit halves a word into two sums: neither can carry out within 2^32 words, so the loop has no branch and
-     * the compiler may use vector instructions. */
-    uint64_t low = 0;
-    uint64_t high = 0;
-    uint32_t words = len / 8;
-    for (uint32_t i = 0; i < words; i++) {
-        uint64_t word;
-        memcpy(&word, from + (size_t)i * 8, 8);
-        low += (uint32_t)word;
-        high += word >> 32;
+    /* Four sums that do not wait for one another: an addition with its carry takes two cycles, four at once hide that. */
+    uint64_t sums[4] = {sum, 0, 0, 0};
+    while (len >= 32) {
+        sums[0] = add_carry(sums[0], load_word(from));
+        sums[1] = add_carry(sums[1], load_word(from + 8));
+        sums[2] = add_carry(sums[2], load_word(from + 16));
+        sums[3] = add_carry(sums[3], load_word(from + 24));
+        from += 32;
+        len -= 32;
     }
-    sum = add_carry(sum, low);
-    sum = add_carry(sum, high);
-    return add_carry(sum, load_tail(from + (size_t)words * 8, len % 8));
+    sum = add_carry(add_carry(sums[0], sums[1]), add_carry(sums[2], sums[3]));
+    while (len >= 8) {
+        sum = add_carry(sum, load_word(from));
+        from += 8;
+        len -= 8;
+    }
+    return add_carry(sum, load_tail(from, len));
 }
 
 uint64_t tcp_checksum_copy(uint64_t sum, uint8_t *to, const uint8_t *from, uint32_t len)

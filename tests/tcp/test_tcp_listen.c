@@ -252,6 +252,25 @@ Test(tcp_handshake, cookie_forged_or_late_gets_rst)
     rig_close(&rig);
 }
 
+Test(tcp_handshake, cookie_of_long_ago_is_refused_while_others_are_sent)
+{
+    struct peer second;
+    rig_open(&rig, &(struct tcp_config){.cookies_always = true});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig_advance(&rig, 129 * NS_PER_S);
+    rig_peer_init(&rig, &second, 2, 4);
+    rig.peer = &second;
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer = &rig.first;
+    rig.peer->seq = 1;
+    IN(.ack = 1);
+    EXPECT(TCP_RST, 1, 0, 0);
+    cr_assert(COUNT(cookies_bad) == 1 && rig.opens == 0);
+    rig_close(&rig);
+}
+
 Test(tcp_handshake, ack_too_low_or_too_high_gets_rst_and_keeps_the_handshake)
 {
     rig_open(&rig, &(struct tcp_config){0});

@@ -394,6 +394,27 @@ Test(tcp_window, closes_when_consumer_holds_and_never_shrinks)
     rig_close(&rig);
 }
 
+Test(tcp_window, never_shrinks_when_scaled)
+{
+    start(&(struct tcp_config){.frames_hold_max = 240,
+                               .conn_frames_max = 240}); /* 350,400 bytes: a shift of 3 */
+    rig.hold = true;
+    uint32_t edge = 0;
+    for (uint32_t i = 0; i < 180; i++) {
+        uint32_t len = 1001 + i % 7;
+        cr_assert(IN(.len = len) == 1);
+        NEXT += len;
+        rig_advance(&rig, 41 * RIG_MS);
+        while (rig_out(&rig) != NULL) {
+            cr_assert(rig_ack(&rig) + window_of() >= edge, "from %u to %u", edge,
+                      rig_ack(&rig) + window_of());
+            edge = rig_ack(&rig) + window_of();
+        }
+    }
+    cr_assert(edge > NEXT);
+    rig_close(&rig);
+}
+
 Test(tcp_window, zero_window_probe_is_answered_and_not_taken)
 {
     start(&(struct tcp_config){.conn_frames_max = 16});

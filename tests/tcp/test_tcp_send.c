@@ -271,6 +271,20 @@ Test(tcp_send, timeout_sends_again_all_that_is_not_sacked_afterwards)
     rig_close(&rig);
 }
 
+Test(tcp_send, timeout_forgets_sack_because_the_peer_may_have_dropped_it)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 4 * MSS, 1) == 0);
+    drain_data();
+    IN(.sack = {1 + MSS, 1 + 2 * MSS});
+    rig_advance(&rig, 2 * NS_PER_S);
+    EXPECT_DATA(1, MSS);
+    IN(.ack = 1 + MSS); /* and not a word of what was reported before */
+    EXPECT_DATA(1 + MSS, MSS);
+    EXPECT_DATA(1 + 2 * MSS, MSS);
+    rig_close(&rig);
+}
+
 Test(tcp_send, too_big_makes_segments_smaller_only_if_it_quotes_what_is_in_flight)
 {
     start(&(struct tcp_config){0});
