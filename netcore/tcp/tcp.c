@@ -351,11 +351,14 @@ static void conn_take_event(struct tcp_engine *engine, struct tcp_conn *conn, st
 
 int tcp_next_event(struct tcp_engine *engine, struct tcp_event *event)
 {
-    struct list *link = list_take_first(&engine->events);
-    if (link == NULL) {
-        return 0;
-    }
-    struct tcp_conn *conn = CONTAINER_OF(link, struct tcp_conn, event_link);
+    struct tcp_conn *conn = NULL;
+    do {
+        struct list *link = list_take_first(&engine->events);
+        if (link == NULL) {
+            return 0;
+        }
+        conn = CONTAINER_OF(link, struct tcp_conn, event_link);
+    } while (!conn_has_event(conn)); /* what it waited for may be gone: paused meanwhile, or closed */
     conn_take_event(engine, conn, event);
     if (conn_has_event(conn)) {
         /* In front: bytes that follow each other are handed out together. */

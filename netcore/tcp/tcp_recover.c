@@ -94,10 +94,9 @@ static void score_trim(struct tcp_conn *conn)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < conn->score_count; i++) {
-        struct tcp_range run = conn->scores[i];
-        run.start = seq_max(run.start, conn->snd_una);
-        if (seq_lt(run.start, run.end)) {
-            conn->scores[kept++] = run;
+        /* A run that begins at snd_una or before, yet was not acknowledged with it, was taken back (RFC 2018 section 8). */
+        if (seq_lt(conn->snd_una, conn->scores[i].start)) {
+            conn->scores[kept++] = conn->scores[i];
         }
     }
     conn->score_count = kept;

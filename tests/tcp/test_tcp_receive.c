@@ -344,6 +344,31 @@ Test(tcp_receive, paused_connection_gets_nothing_until_resumed)
     rig_close(&rig);
 }
 
+Test(tcp_receive, pause_and_close_with_events_waiting)
+{
+    struct tcp_event event;
+    start(&(struct tcp_config){0});
+    for (uint32_t i = 0; i < 2; i++) {
+        IN(.len = 100);
+        NEXT += 100;
+    }
+    rig.hold = true;
+    tcp_pause(rig.engine, rig.id);
+    tcp_resume(rig.engine, rig.id);
+    cr_assert(tcp_next_event(rig.engine, &event) == 0);
+    tcp_pause(rig.engine, rig.id);
+    IN(.len = 100);
+    NEXT += 100;
+    tcp_resume(rig.engine, rig.id); /* queues the connection ... */
+    tcp_pause(rig.engine, rig.id);  /* ... and takes its reason away */
+    cr_assert(tcp_next_event(rig.engine, &event) == 0);
+    tcp_resume(rig.engine, rig.id);
+    tcp_close(rig.engine, rig.now, rig.id);
+    cr_assert(tcp_next_event(rig.engine, &event) == 1 && event.kind == TCP_EVENT_CLOSED);
+    rig.closes++;
+    rig_close(&rig);
+}
+
 Test(tcp_receive, ce_is_echoed_until_cwr)
 {
     rig_open(&rig, &(struct tcp_config){0});

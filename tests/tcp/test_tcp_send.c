@@ -285,6 +285,18 @@ Test(tcp_send, timeout_forgets_sack_because_the_peer_may_have_dropped_it)
     rig_close(&rig);
 }
 
+Test(tcp_send, sack_taken_back_is_sent_again)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 6 * MSS, 1) == 0);
+    drain_data();
+    IN(.sack = {1 + MSS, 1 + 5 * MSS});
+    EXPECT_DATA(1, MSS);
+    IN(.ack = 1 + MSS); /* fills the hole, but acknowledges nothing of what was reported */
+    EXPECT_DATA(1 + MSS, MSS);
+    rig_close(&rig);
+}
+
 Test(tcp_send, too_big_makes_segments_smaller_only_if_it_quotes_what_is_in_flight)
 {
     start(&(struct tcp_config){0});
