@@ -14,6 +14,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/peek.h"
+#include "nic/nic.h"
 #include "server/tls_rx.h"
 
 #define THREAD_SQ_ENTRIES 1024U
@@ -131,6 +133,25 @@ static void thread_close_port(struct thread *thread)
     store_port_close(thread->port);
 }
 
+/* What was asked for is not always what was granted; the kernel's own answer is said too. */
+static void thread_rx_opened(const struct thread *thread, uint32_t index, const struct rx_options *options)
+{
+    const struct rx *rx = thread->rx[index];
+    uint32_t reported = 0;
+    struct err err = {""};
+    if (rx->ops != &rx_zcrx_ops) {
+        return;
+    }
+    peek_protect(thread->arena.base + options->area_offset, options->area_size);
+    if (options->interface != NULL) {
+        (void)nic_queue_buffer_size(options->interface, options->queue, &reported,
+                                    &err); /* Kernels before 6.16 do not report it: 0. */
+    }
+    LOG_INF("zcrx_queue", "name=%s interface=%s queue=%u rx_buffer_size=%u reported=%u buffers=%u",
+            thread->conf->listeners[index].name, options->interface != NULL ? options->interface : "none",
+            options->queue, rx->info.buffer_size, reported, rx->info.buffers_total);
+}
+
 static int thread_open_rx(struct thread *thread, uint32_t index, uint64_t area_offset, struct err *err)
 {
     const struct conf_listener *conf = &thread->conf->listeners[index];
@@ -170,6 +191,7 @@ static int thread_open_rx(struct thread *thread, uint32_t index, uint64_t area_o
     }
     if (rc == 0) {
         metrics_rx_set(thread->metrics, thread->index, index, thread->rx[index]);
+        thread_rx_opened(thread, index, &options);
     }
     return rc;
 }
