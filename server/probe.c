@@ -220,12 +220,6 @@ static void gather_host(struct probe_host *host)
 
 /* ---- printing ----------------------------------------------------------------------------------------------------------- */
 
-/* Is the backend part of this program? Asked of the same table that serve uses. */
-static const char *backend_missing(enum conf_receive receive)
-{
-    return receive_is_built(receive) ? "" : "; not part of this version yet";
-}
-
 /* A feature as the kernel's answer has it; where it does not answer, an older version is a no and a newer one is not known. */
 static const char *answer_text(const struct probe_host *host, bool has, uint32_t since,
                                const char *since_text)
@@ -251,9 +245,8 @@ static void host_print(const struct probe_host *host)
            host->ring_error == 0 ? "io_uring receives into staging memory, one copy in the kernel"
                                  : err_text(host->ring_error));
     const char *refusal = probe_host_zcrx(host, reason);
-    printf("zcrx     %s%s%s\n",
-           refusal == NULL ? "the host can; per NIC below" : "no: ", refusal == NULL ? "" : refusal,
-           backend_missing(CONF_RECEIVE_ZCRX));
+    printf("zcrx     %s%s\n",
+           refusal == NULL ? "the host can; per NIC below" : "no: ", refusal == NULL ? "" : refusal);
     if (host->recv_zc) {
         printf(
             "         receive buffers above 4KiB: %s; device-less mode for development on lo (copies): %s\n",
@@ -261,9 +254,8 @@ static void host_print(const struct probe_host *host)
             answer_text(host, host->zcrx_nodev, KERNEL(7, 1), "7.1"));
     }
     refusal = probe_host_xdp(host, reason);
-    printf("af_xdp   %s%s%s\n",
-           refusal == NULL ? "the host can; per NIC below" : "no: ", refusal == NULL ? "" : refusal,
-           backend_missing(CONF_RECEIVE_AF_XDP));
+    printf("af_xdp   %s%s\n",
+           refusal == NULL ? "the host can; per NIC below" : "no: ", refusal == NULL ? "" : refusal);
 }
 
 static void nic_print(const struct probe_host *host, const char *interface, uint32_t buffer_size,

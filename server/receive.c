@@ -5,9 +5,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/netdev.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/log.h"
@@ -221,17 +224,112 @@ int receive_zcrx(const struct conf *conf, uint32_t index, struct receive_plan *p
 
 /* ---- the other paths ------------------------------------------------------------------------------------------- */
 
-bool receive_is_built(enum conf_receive receive)
+/* Each worker serves one queue, so every queue to which the NIC may spread the port must be one of theirs: frames that arrive on another
+ * are dropped by the program. */
+static int xdp_queues(const struct conf *conf, const struct conf_listener *listener,
+                      const struct nic_state *state, struct receive_plan *plan, struct err *err)
 {
-    return receive != CONF_RECEIVE_AF_XDP;
+    uint32_t workers = conf->node.workers;
+    plan->queue_first = listener->queues.count > 0 ? listener->queues.values[0] : 0;
+    for (uint32_t queue = 0; queue < state->rx_queues && queue < NIC_QUEUES_MAX; queue++) {
+        bool is_used = state->context_count == 0;
+        for (uint32_t i = 0; i < state->context_count; i++) {
+            is_used |= state->contexts[i].uses[queue];
+        }
+        bool is_ours = queue >= plan->queue_first && queue < plan->queue_first + workers;
+        for (uint32_t i = 0; i < listener->queues.count; i++) {
+            is_ours |= listener->queues.values[i] == queue;
+        }
+        if (is_used && !is_ours) {
+            return err_set(
+                err, -ENOTSUP,
+                "%s spreads connections over queue %u, which no worker serves; run `ethtool -L %s combined "
+                "%u`, or raise node.workers to %u",
+                plan->interface, queue, plan->interface, workers, state->rx_queues);
+        }
+    }
+    return 0;
+}
+
+static void xdp_plan_of(const struct nic_state *state, struct nic_plan *nic)
+{
+    struct utsname name = {0};
+    (void)uname(&name); /* It cannot fail on memory of ours. */
+    struct nic_xdp_host host = {.release = name.release,
+                                .cpus_possible = (uint32_t)sysconf(_SC_NPROCESSORS_CONF)};
+    nic_plan_xdp(state, &host, nic);
+}
+
+static int xdp_judge(const struct conf *conf, const struct conf_listener *listener,
+                     const struct nic_state *state, struct nic_plan *nic, struct receive_plan *plan,
+                     struct err *err)
+{
+    char commands[768];
+    if (listener->receive == CONF_RECEIVE_AUTO && (state->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) == 0) {
+        return err_set(err, -ENOTSUP, "driver %s of %s reports no zero-copy AF_XDP", state->driver,
+                       plan->interface);
+    }
+    xdp_plan_of(state, nic);
+    plan->has_device = true;
+    plan->needs_nic = listener->manage_nic && nic->step_count > 0;
+    if (nic->refusal_count > 0) {
+        return err_set(err, -ENOTSUP, "%s", nic->refusals[0]);
+    }
+    if (!listener->manage_nic && steps_open(nic, commands, sizeof(commands)) > 0) {
+        return err_set(
+            err, -ENOTSUP,
+            "%s is not prepared; run `%s`, or set manage_nic: true and the node does and undoes it",
+            plan->interface, commands);
+    }
+    return xdp_queues(conf, listener, state, plan, err);
+}
+
+/* A queue has one AF_XDP socket and a socket one engine, so the first listener of an interface has it. */
+static int xdp_interface_free(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
+                              struct err *err)
+{
+    for (uint32_t i = 0; i < index; i++) {
+        const struct conf_listener *other = &conf->listeners[i];
+        char name[IFNAMSIZ];
+        struct err unused = {""};
+        bool may_take = other->receive == CONF_RECEIVE_AF_XDP ||
+                        (other->receive == CONF_RECEIVE_AUTO && other->tls.certificate[0] == '\0');
+        if (may_take && interface_of(other, name, &unused) == 0 && strcmp(name, plan->interface) == 0) {
+            return err_set(err, -ENOTSUP,
+                           "listener %s has the queues of %s; one af_xdp listener per interface", other->name,
+                           plan->interface);
+        }
+    }
+    return 0;
 }
 
 static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
 {
-    (void)plan;
-    return conf->listeners[index].tls.certificate[0] == '\0'
-               ? err_set(err, -ENOTSUP, "this binary has no such backend")
-               : err_set(err, -ENOTSUP, "TLS needs every byte to be touched, so only socket can serve it");
+    const struct conf_listener *listener = &conf->listeners[index];
+    memset(plan, 0, sizeof(*plan));
+    plan->ops = &rx_xdp_ops;
+    if (listener->tls.certificate[0] != '\0') {
+        return err_set(err, -ENOTSUP, "TLS needs every byte to be touched, so only socket can serve it");
+    }
+    int rc = interface_of(listener, plan->interface, err);
+    if (rc == 0 && strcmp(plan->interface, "lo") == 0) {
+        rc = err_set(err, -ENOTSUP, "lo has no device");
+    }
+    rc = rc == 0 ? xdp_interface_free(conf, index, plan, err) : rc;
+    if (rc < 0) {
+        return rc;
+    }
+    struct nic_state *state = calloc(1, sizeof(*state));
+    struct nic_plan *nic = calloc(1, sizeof(*nic));
+    rc = state == NULL || nic == NULL ? err_set(err, -ENOMEM, "out of memory")
+                                      : nic_read(plan->interface, state, err);
+    if (rc == 0) {
+        rc = xdp_judge(conf, listener, state, nic, plan, err);
+        nic_state_free(state);
+    }
+    free(state);
+    free(nic);
+    return rc;
 }
 
 static int receive_socket(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
@@ -296,7 +394,12 @@ int receive_prepare(const struct conf *conf, uint32_t index, const struct receiv
         return err_set(err, -ENOMEM, "out of memory");
     }
     int rc = nic_undo(plan->interface, conf->node.data_dir, err);
-    if (rc == 0) {
+    if (rc == 0 && plan->ops == &rx_xdp_ops) {
+        rc = nic_read(plan->interface, state, err);
+        if (rc == 0) {
+            xdp_plan_of(state, nic);
+        }
+    } else if (rc == 0) {
         rc = receive_nic_plan(conf, index, state, nic, err);
     }
     if (rc == 0) {

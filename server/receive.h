@@ -23,13 +23,10 @@ struct receive_plan {
     bool may_fall_back;       /* receive: auto: a path that fails to open is replaced by socket */
     bool has_device;          /* false: device-less zcrx (interface lo), in which the kernel copies */
     bool needs_nic;           /* the NIC must be changed before opening: receive_prepare */
-    char interface[IFNAMSIZ]; /* zcrx: the NIC; "" otherwise */
+    char interface[IFNAMSIZ]; /* zcrx, af_xdp: the NIC; "" otherwise */
     uint32_t queue_first;     /* worker i takes queue_first + i */
     char why[RECEIVE_WHY_MAX];
 };
-
-/* Is the path part of this program at all? */
-bool receive_is_built(enum conf_receive receive);
 
 /* Looks at listener `index`. 0, or -ENOTSUP with the reason when the path it names does not work here. */
 int receive_choose(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err);

@@ -67,8 +67,8 @@ struct rx_xdp {
     struct rx *cover;
     struct rx_op poll_op; /* tells that frames have come */
     int32_t buf_index;
-    uint64_t now_ns;  /* of the last poll */
-    uint64_t kick_ns; /* when the driver wants to be woken again; TIME_NEVER: not */
+    uint64_t now_ns;     /* of the last poll */
+    uint64_t kick_ns;    /* when the driver wants to be woken again; TIME_NEVER: not */
     bool has_more;       /* the last turn did not take all */
     bool is_owed;        /* frames came back or packets may wait since the last turn */
     bool is_cover_first; /* whose events are taken first; by turns */
@@ -317,6 +317,7 @@ static void event_translate(struct rx_xdp *xdp, const struct tcp_event *from, st
     }
 }
 
+/* Ends with an RX_OPEN: what follows it carries the consumer's pointer, which it gives only when it has seen the RX_OPEN. */
 static uint32_t events_engine(struct rx_xdp *xdp, struct rx_event *events, uint32_t max)
 {
     struct tcp_event event;
@@ -324,6 +325,9 @@ static uint32_t events_engine(struct rx_xdp *xdp, struct rx_event *events, uint3
     while (count < max && tcp_next_event(xdp->engine, &event) != 0) {
         event_translate(xdp, &event, &events[count]);
         count++;
+        if (event.kind == TCP_EVENT_OPEN) {
+            break;
+        }
     }
     return count;
 }

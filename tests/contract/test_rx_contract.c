@@ -2,8 +2,8 @@
 /*
  * The contract of rx.h, run against every backend that this host offers. Goal: what the consumer may rely on (order,
  * ownership, flow control, ends of life) is the same whichever path the bytes take. Method: a listener of the backend
- * under test on loopback, clients on plain sockets in the same thread, and a pump that polls the backend until a
- * stated condition holds. RX_BACKEND names the backend: socket
+ * under test on loopback (af_xdp: on a veth pair, in the root lane), clients on plain sockets in the same thread, and a pump that
+ * polls the backend until a stated condition holds. RX_BACKEND names the backend: socket
  * (default), tls (test_rx_contract_tls.c) or zcrx: device-less, or on RX_INTERFACE with clients in the namespace RX_NETNS. Those run in the VM lane.
  */
 #include <arpa/inet.h>
@@ -384,6 +384,26 @@ Test(rx_contract, a_stream_arrives_whole_in_order_and_ends_with_eof)
     close_conn(&bench, place, false);
     peer_close(fd);
     cr_expect(bench.rx->stats.buffers_free == bench.buffers, "every buffer is back");
+    bench_close(&bench);
+}
+
+/* Bytes may be there before the consumer has seen RX_OPEN, and with it had a chance to give its pointer. */
+Test(rx_contract, bytes_that_come_with_the_connection_carry_the_consumers_pointer)
+{
+    static struct bench bench;
+    uint8_t bytes[100];
+    bench_open(&bench, 4, 0);
+    for (uint32_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = pattern(i);
+    }
+    if (bench.tls == NULL) { /* With TLS none can be there before the handshake. */
+        struct pollfd writable = {.fd = client_connect(&bench), .events = POLLOUT};
+        PUMP_UNTIL(&bench, poll(&writable, 1, 0) == 1);
+        cr_assert(peer_send(writable.fd, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes));
+        PUMP_UNTIL(&bench, bench.seen[0].bytes == sizeof(bytes)); /* take_event asserts the pointer */
+        close_conn(&bench, 0, true);
+        peer_close(writable.fd);
+    }
     bench_close(&bench);
 }
 
