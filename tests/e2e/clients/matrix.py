@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -165,6 +166,8 @@ def parse():
 
 def main():
     options = parse()
+    # A lane that takes too long is told to end: the node and nginx must go with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     transports = options.transport or list(TRANSPORTS)
     operations = options.operation or list(OPERATIONS)
     there, missing = find_clients(options.client)
