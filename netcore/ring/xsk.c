@@ -154,7 +154,7 @@ static int bind_patiently(struct xsk *xsk, const struct xsk_options *options, co
     int rc = bind_once(xsk, options, sizes, mode);
     while (rc == -EBUSY && tries_left-- > 0) {
         struct timespec pause = {.tv_nsec = (long)(RETRY_MS * NS_PER_MS)};
-        nanosleep(&pause, NULL);
+        nanosleep(&pause, NULL); /* lint: allow: start-up; the kernel gives no event for this */
         rc = bind_once(xsk, options, sizes, mode);
     }
     return rc;

@@ -81,7 +81,7 @@ static void carrier_wait(const char *name)
             return;
         }
         struct timespec pause = {.tv_nsec = (long)(20 * NS_PER_MS)};
-        nanosleep(&pause, NULL);
+        nanosleep(&pause, NULL); /* lint: allow: start-up; a reset takes seconds */
     }
     LOG_WRN("xdp_no_carrier", "interface=%s remedy=%s", name,
             LOG_Q("the link did not come back after the XDP program was attached; check cable and peer"));
