@@ -101,6 +101,9 @@ admin: {{ address: "127.0.0.1:{self.admin_port}" }}
         except AssertionError:
             self.process.kill()
             raise AssertionError("the node did not start:\n" + self.log_text())
+        except BaseException:  # Told to end meanwhile: the node must not stay behind.
+            self.process.kill()
+            raise
 
     def is_ready(self):
         if self.process.poll() is not None:

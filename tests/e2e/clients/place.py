@@ -5,15 +5,14 @@ The truth is what a plain anonymous HTTP client reads from the same store: whate
 deleted is looked up there. This file must not know any client.
 """
 
-import hashlib
+import atexit
 import http.client
-import json
 import os
 import random
+import shutil
 import ssl
 import subprocess
 import sys
-import threading
 import urllib.parse
 import xml.etree.ElementTree as ElementTree
 
@@ -168,6 +167,7 @@ class Place:
     address: "127.0.0.1:{self.open_port}"
     limits: {{ uploads_max: 512 }}
 """)
+        atexit.register(self.give_up)
         self.folder = self.node.folder
         self.truth = Truth(self.open_port)
         self.urls["direct"] = self.node.url
@@ -252,3 +252,12 @@ admin:""")
     def stop(self):
         if self.nginx:
             self.nginx.stop()
+            self.nginx = None
+
+    def give_up(self):
+        """What is still there when the program ends for whatever reason."""
+        self.stop()
+        if self.node.process.poll() is None:
+            self.node.process.kill()
+            self.node.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
