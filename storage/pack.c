@@ -325,7 +325,7 @@ static void pack_copy_out(struct store_put *put, enum store_copy_reason reason)
     for (uint32_t i = 0; i < unit->fragment_count; i++) {
         const struct iovec *fragment = &unit->fragments[i];
         CHECK(len + fragment->iov_len <= sizeof(bytes));
-        memcpy(bytes + len, fragment->iov_base, fragment->iov_len);
+        peek_copy(bytes + len, fragment->iov_base, fragment->iov_len);
         len += fragment->iov_len;
         port_count_copy(put->port, reason, pack_is_staged(unit, fragment->iov_base) ? 0 : fragment->iov_len);
     }
