@@ -321,8 +321,12 @@ static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receiv
     }
     struct nic_state *state = calloc(1, sizeof(*state));
     struct nic_plan *nic = calloc(1, sizeof(*nic));
-    rc = state == NULL || nic == NULL ? err_set(err, -ENOMEM, "out of memory")
-                                      : nic_read(plan->interface, state, err);
+    if (state == NULL || nic == NULL) {
+        free(state);
+        free(nic);
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    rc = nic_read(plan->interface, state, err);
     if (rc == 0) {
         rc = xdp_judge(conf, listener, state, nic, plan, err);
         nic_state_free(state);

@@ -122,7 +122,7 @@ int xdp_port_take(const char *interface, bool want_multi, struct xdp_port **out,
     if (port == NULL) {
         rc = port_open(interface, want_multi, &port, err);
     }
-    if (rc == 0) {
+    if (rc == 0 && port != NULL) { /* port_open gives one whenever it succeeds. */
         port->users++;
         *out = port;
     }
