@@ -5,7 +5,6 @@
  * whose contents may go (the VM lane has some). Each case is written once.
  */
 #include <criterion/criterion.h>
-#include <criterion/parameterized.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>

@@ -46,17 +46,20 @@ int shim_failures __attribute__((weak));
 int shim_skip_fd __attribute__((weak));
 
 #define Test(suite_, name_, ...)                                                                             \
-    static void suite_##_##name_##_run(void);                                                                \
+    static void suite_##_##name_##_shim_run(void);                                                           \
     extern struct shim_options suite_##_shim_suite __attribute__((weak));                                    \
-    static struct shim_test suite_##_##name_##_test;                                                         \
-    static __attribute__((constructor)) void suite_##_##name_##_fill(void)                                   \
+    static struct shim_test suite_##_##name_##_shim_test;                                                    \
+    static __attribute__((constructor)) void suite_##_##name_##_shim_fill(void)                              \
     {                                                                                                        \
-        suite_##_##name_##_test = (struct shim_test){                                                        \
-            #suite_, #name_, suite_##_##name_##_run, {.exit_code = 0, ##__VA_ARGS__}, &suite_##_shim_suite}; \
+        suite_##_##name_##_shim_test = (struct shim_test){#suite_,                                           \
+                                                          #name_,                                            \
+                                                          suite_##_##name_##_shim_run,                       \
+                                                          {.exit_code = 0, ##__VA_ARGS__},                   \
+                                                          &suite_##_shim_suite};                             \
     }                                                                                                        \
-    static struct shim_test *suite_##_##name_##_entry __attribute__((used, section("shim_tests"))) =         \
-        &suite_##_##name_##_test;                                                                            \
-    static void suite_##_##name_##_run(void)
+    static struct shim_test *suite_##_##name_##_shim_entry __attribute__((used, section("shim_tests"))) =    \
+        &suite_##_##name_##_shim_test;                                                                       \
+    static void suite_##_##name_##_shim_run(void)
 
 #define TestSuite(suite_, ...) struct shim_options suite_##_shim_suite = {.exit_code = 0, ##__VA_ARGS__}
 
@@ -124,6 +127,7 @@ static inline __attribute__((format(printf, 1, 2), noreturn)) void shim_skip(con
 #define cr_expect_null(a, ...) SHIM_CHECK(false, (a) == NULL, #a " is NULL", __VA_ARGS__)
 #define cr_expect_not_null(a, ...) SHIM_CHECK(false, (a) != NULL, #a " is not NULL", __VA_ARGS__)
 #define cr_expect_str_eq(a, b, ...) SHIM_CHECK(false, SHIM_STR(a, b), #a " is " #b, __VA_ARGS__)
+#define cr_expect_str_neq(a, b, ...) SHIM_CHECK(false, !SHIM_STR(a, b), #a " is not " #b, __VA_ARGS__)
 #define cr_expect_arr_eq(a, b, n, ...) SHIM_CHECK(false, SHIM_ARR(a, b, n), #a " is " #b, __VA_ARGS__)
 #define cr_expect_fail(...) SHIM_CHECK(false, false, "failed", __VA_ARGS__)
 #define cr_skip_test(...) shim_skip(" " __VA_ARGS__)
