@@ -218,6 +218,14 @@ int receive_zcrx(const struct conf *conf, uint32_t index, struct receive_plan *p
         return err_set(err, -ENOTSUP, "%u workers need %u queues and `queues` names %u", conf->node.workers,
                        conf->node.workers, listener->queues.count);
     }
+    for (uint32_t i = 1; i < listener->queues.count; i++) {
+        if (listener->queues.values[i] != listener->queues.values[0] + i) {
+            return err_set(err, -ENOTSUP,
+                           "`queues` must follow each other, because one RSS table spreads connections over "
+                           "all of them: %u comes where %u should",
+                           listener->queues.values[i], listener->queues.values[0] + i);
+        }
+    }
     rc = zcrx_nic(conf, index, plan, err);
     return rc < 0 ? rc : zcrx_memory(listener, err);
 }
@@ -397,13 +405,14 @@ int receive_prepare(const struct conf *conf, uint32_t index, const struct receiv
         free(nic);
         return err_set(err, -ENOMEM, "out of memory");
     }
-    int rc = nic_undo(plan->interface, conf->node.data_dir, err);
-    if (rc == 0 && plan->ops == &rx_xdp_ops) {
+    /* What an earlier run left is undone by now; undoing here would take back what another listener of this NIC needs. */
+    int rc = 0;
+    if (plan->ops == &rx_xdp_ops) {
         rc = nic_read(plan->interface, state, err);
         if (rc == 0) {
             xdp_plan_of(state, nic);
         }
-    } else if (rc == 0) {
+    } else {
         rc = receive_nic_plan(conf, index, state, nic, err);
     }
     if (rc == 0) {

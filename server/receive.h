@@ -38,7 +38,7 @@ int receive_zcrx(const struct conf *conf, uint32_t index, struct receive_plan *p
 int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
                      struct err *err);
 
-/* Puts back what an earlier run left behind on the interface, then applies what this listener needs. */
+/* Applies what this listener needs; nic_undo_all has put back before what an earlier run left behind. */
 int receive_prepare(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
                     struct err *err);
 /* Undoes receive_prepare. Trouble is logged. */

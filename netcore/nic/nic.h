@@ -26,7 +26,9 @@
 #define NIC_QUEUES_MAX 512U
 #define NIC_RULES_MAX 256U
 #define NIC_CONTEXTS_MAX 16U
-#define NIC_STEPS_MAX 48U
+#define NIC_STEPS_MAX                                                                                        \
+    80U /* at most NIC_SPLIT_MAX rules for each address family, and what comes before them */
+#define NIC_SPLIT_MAX 32U /* queues that rules on the client's port can feed */
 #define NIC_TEXT_MAX 384U
 
 enum nic_switch { NIC_UNKNOWN, NIC_OFF, NIC_ON }; /* also the values of ETHTOOL_TCP_DATA_SPLIT_* */
@@ -96,7 +98,7 @@ void nic_state_free(struct nic_state *state);
 
 /* What a listener wants of a NIC. */
 struct nic_wish {
-    uint32_t queue_first;
+    uint32_t queue_first; /* its queues follow each other */
     uint32_t queue_count;
     uint16_t port; /* TCP destination port, host order */
     bool want_ipv4, want_ipv6;
@@ -109,15 +111,20 @@ enum nic_step_kind {
     NIC_STEP_RINGS,    /* data_split, hds_thresh */
     NIC_STEP_CHANNELS, /* combined */
     NIC_STEP_RSS,      /* main table: equal over the first `value` queues */
+    NIC_STEP_CONTEXT,  /* an RSS context of its own: equal over `count` queues from `value` on */
     NIC_STEP_RULE      /* rule */
 };
+
+#define NIC_CONTEXT_NEW UINT32_MAX /* the context that an earlier step of the same plan makes */
 
 struct nic_step {
     enum nic_step_kind kind;
     char name[32];
     uint32_t value;
+    uint32_t count;
     enum nic_switch data_split;
     struct ethtool_rx_flow_spec rule;
+    uint32_t context; /* of a rule with FLOW_RSS */
     bool is_reported; /* the kernel reports this state already, but a report is no proof that it was set */
     char command[NIC_TEXT_MAX]; /* what a person would type */
     char reason[NIC_TEXT_MAX];
@@ -148,6 +155,9 @@ void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host
 uint32_t nic_driver_buffer_max(const char *driver);
 /* Does the driver have what zcrx needs (queue management and a DMA device), as far as known? */
 bool nic_driver_has_zcrx(const char *driver);
+/* Does it have RSS contexts beside the main table, as far as known? Without them several queues are fed by rules on bits of the
+ * client's port. */
+bool nic_driver_has_contexts(const char *driver);
 
 /* ---- applying -------------------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,8 @@
  * value by then, because somebody else changed it.
  *
  *   feature NAME FOUND SET      rings SPLIT_FOUND HDS_FOUND      channels FOUND SET
- *   rss SIZE Q,Q,Q,...          rule LOCATION  (LOCATION is only known after the insertion: the line is then rewritten)
+ *   rss SIZE Q,Q,Q,...          context FIRST COUNT ID,ID,...  (the ids found: the new one's is not known before it is made)
+ *   rule TYPE ADDRESS PORT QUEUE SOURCE_PORT SOURCE_MASK       (found again by its match)
  */
 #include <dirent.h>
 #include <errno.h>
@@ -34,7 +35,8 @@ struct nic_setter {
     struct nic_genl genl;
     const char *interface;
     uint32_t index;
-    char words[256]; /* the kernel's words for the last refusal */
+    uint32_t context; /* the RSS context that this plan made */
+    char words[256];  /* the kernel's words for the last refusal */
 };
 
 static int setter_open(struct nic_setter *setter, const char *interface, struct err *err)
@@ -100,8 +102,9 @@ static int set_channels(struct nic_setter *setter, uint32_t combined)
     return setter_call(setter, message);
 }
 
-/* Writes the main table by ioctl: the netlink message is newer (6.17) than the drivers it is needed for. */
-static int set_rss(struct nic_setter *setter, const uint32_t *table, uint32_t size)
+/* Writes a table by ioctl: the netlink message is newer (6.17) than the drivers it is needed for. `context` 0 is the main one;
+ * ETH_RXFH_CONTEXT_ALLOC makes one and becomes its id. */
+static int set_rss(struct nic_setter *setter, const uint32_t *table, uint32_t size, uint32_t *context)
 {
     size_t bytes = sizeof(struct ethtool_rxfh) + size * sizeof(uint32_t);
     struct ethtool_rxfh *request = calloc(1, bytes);
@@ -109,6 +112,7 @@ static int set_rss(struct nic_setter *setter, const uint32_t *table, uint32_t si
         return -ENOMEM;
     }
     request->cmd = ETHTOOL_SRSSH;
+    request->rss_context = *context;
     request->indir_size = size;
     request->hfunc = 0;         /* no change */
     request->input_xfrm = 0xff; /* RXH_XFRM_NO_CHANGE */
@@ -118,30 +122,41 @@ static int set_rss(struct nic_setter *setter, const uint32_t *table, uint32_t si
         request->input_xfrm = 0;
         rc = nic_ioctl(setter->interface, request);
     }
+    *context = request->rss_context;
     free(request);
     return rc;
 }
 
-static int set_rss_equal(struct nic_setter *setter, uint32_t size, uint32_t queues)
+/* Equal over `count` queues from `first` on. */
+static int set_rss_equal(struct nic_setter *setter, uint32_t size, uint32_t first, uint32_t count,
+                         uint32_t *context)
 {
     uint32_t *table = calloc(size, sizeof(*table));
     if (table == NULL) {
         return -ENOMEM;
     }
     for (uint32_t i = 0; i < size; i++) {
-        table[i] = i % queues;
+        table[i] = first + i % count;
     }
-    int rc = set_rss(setter, table, size);
+    int rc = set_rss(setter, table, size, context);
     free(table);
     return rc;
 }
 
-static int add_rule(struct nic_setter *setter, const struct ethtool_rx_flow_spec *rule, uint32_t *location)
+/* No table at all deletes the context. */
+static int delete_context(struct nic_setter *setter, uint32_t context)
 {
-    struct ethtool_rxnfc request = {.cmd = ETHTOOL_SRXCLSRLINS, .fs = *rule};
-    int rc = nic_ioctl(setter->interface, &request);
-    *location = request.fs.location;
-    return rc;
+    struct ethtool_rxfh request = {.cmd = ETHTOOL_SRSSH, .rss_context = context};
+    return nic_ioctl(setter->interface, &request);
+}
+
+static int add_rule(struct nic_setter *setter, const struct nic_step *step)
+{
+    struct ethtool_rxnfc request = {.cmd = ETHTOOL_SRXCLSRLINS, .fs = step->rule};
+    if ((step->rule.flow_type & FLOW_RSS) != 0) {
+        request.rss_context = step->context == NIC_CONTEXT_NEW ? setter->context : step->context;
+    }
+    return nic_ioctl(setter->interface, &request);
 }
 
 static int delete_rule(struct nic_setter *setter, uint32_t location)
@@ -221,6 +236,31 @@ static int journal_rss(int fd, const struct nic_state *state)
     return rc;
 }
 
+static int journal_context(int fd, const struct nic_state *state, const struct nic_step *step)
+{
+    char line[256];
+    size_t len = (size_t)snprintf(line, sizeof(line), "context %u %u ", step->value, step->count);
+    for (uint32_t i = 0; i < state->context_count; i++) {
+        len += (size_t)snprintf(line + len, sizeof(line) - len, "%u,", state->contexts[i].id);
+    }
+    CHECK(len + 2 <= sizeof(line)); /* NIC_CONTEXTS_MAX ids fit. */
+    memcpy(line + len, "\n", 2);
+    return journal_write(fd, line);
+}
+
+/* A rule's place is not known before it is in, so it is journalled by its match. */
+static int journal_rule(int fd, const struct ethtool_rx_flow_spec *rule)
+{
+    char line[256];
+    bool is_ipv6 = (rule->flow_type & ~FLOW_RSS) == TCP_V6_FLOW;
+    snprintf(line, sizeof(line), "rule %u %u %u %u %u %u\n", rule->flow_type,
+             is_ipv6 ? 0 : rule->h_u.tcp_ip4_spec.ip4dst,
+             is_ipv6 ? rule->h_u.tcp_ip6_spec.pdst : rule->h_u.tcp_ip4_spec.pdst, (unsigned)rule->ring_cookie,
+             is_ipv6 ? rule->h_u.tcp_ip6_spec.psrc : rule->h_u.tcp_ip4_spec.psrc,
+             is_ipv6 ? rule->m_u.tcp_ip6_spec.psrc : rule->m_u.tcp_ip4_spec.psrc);
+    return journal_write(fd, line);
+}
+
 static int journal_step(int fd, const struct nic_state *state, const struct nic_step *step)
 {
     char line[256];
@@ -238,13 +278,10 @@ static int journal_step(int fd, const struct nic_state *state, const struct nic_
         break;
     case NIC_STEP_RSS:
         return journal_rss(fd, state);
-    default: /* The rule's place is not known before it is in; nic_apply journals it by its match. */
-        snprintf(line, sizeof(line), "rule %u %u %u %u\n", step->rule.flow_type,
-                 step->rule.flow_type == TCP_V4_FLOW ? step->rule.h_u.tcp_ip4_spec.ip4dst : 0,
-                 step->rule.flow_type == TCP_V4_FLOW ? step->rule.h_u.tcp_ip4_spec.pdst
-                                                     : step->rule.h_u.tcp_ip6_spec.pdst,
-                 (unsigned)step->rule.ring_cookie);
-        break;
+    case NIC_STEP_CONTEXT:
+        return journal_context(fd, state, step);
+    default:
+        return journal_rule(fd, &step->rule);
     }
     return journal_write(fd, line);
 }
@@ -253,7 +290,7 @@ static int journal_step(int fd, const struct nic_state *state, const struct nic_
 
 static int apply_step(struct nic_setter *setter, const struct nic_state *state, const struct nic_step *step)
 {
-    uint32_t location;
+    uint32_t context = 0;
     setter->words[0] = '\0';
     switch (step->kind) {
     case NIC_STEP_FEATURE:
@@ -263,9 +300,12 @@ static int apply_step(struct nic_setter *setter, const struct nic_state *state, 
     case NIC_STEP_CHANNELS:
         return set_channels(setter, step->value);
     case NIC_STEP_RSS:
-        return set_rss_equal(setter, main_context(state)->size, step->value);
+        return set_rss_equal(setter, main_context(state)->size, 0, step->value, &context);
+    case NIC_STEP_CONTEXT:
+        setter->context = ETH_RXFH_CONTEXT_ALLOC;
+        return set_rss_equal(setter, main_context(state)->size, step->value, step->count, &setter->context);
     default:
-        return add_rule(setter, &step->rule, &location);
+        return add_rule(setter, step);
     }
 }
 
@@ -340,11 +380,38 @@ static int undo_rss(struct nic_setter *setter, const char *text)
         rc = end != at && *end == ',' ? 0 : -EINVAL;
         at = end + 1;
     }
+    uint32_t context = 0;
     if (rc == 0) {
-        rc = set_rss(setter, table, (uint32_t)size);
+        rc = set_rss(setter, table, (uint32_t)size, &context);
     }
     free(table);
     return rc;
+}
+
+/* Deletes the context that was made: over our queues, and not among those that were found. */
+static int undo_context(struct nic_setter *setter, const struct nic_state *state, const char *text)
+{
+    unsigned first = 0;
+    unsigned count = 0;
+    int used = 0;
+    if (sscanf(text, "%u %u %n", &first, &count, &used) != 2 || used == 0) {
+        return -EINVAL;
+    }
+    for (uint32_t i = 0; i < state->context_count; i++) {
+        const struct nic_context *context = &state->contexts[i];
+        bool was_found = false;
+        char *end = NULL;
+        for (const char *at = text + used; *at != '\0'; at = end + 1) {
+            was_found |= strtoul(at, &end, 10) == context->id;
+            if (end == at || *end != ',') {
+                return -EINVAL;
+            }
+        }
+        if (!was_found && nic_context_is_over(context, first, count)) {
+            return delete_context(setter, context->id);
+        }
+    }
+    return 0; /* Journalled but never made, or removed by somebody else. */
 }
 
 static int undo_rule(struct nic_setter *setter, const struct nic_state *state, const char *text)
@@ -353,14 +420,19 @@ static int undo_rule(struct nic_setter *setter, const struct nic_state *state, c
     unsigned address = 0;
     unsigned port = 0;
     unsigned queue = 0;
-    if (sscanf(text, "%u %u %u %u", &type, &address, &port, &queue) != 4) {
+    unsigned source = 0;
+    unsigned source_mask = 0; /* Journals of earlier versions end before the source. */
+    if (sscanf(text, "%u %u %u %u %u %u", &type, &address, &port, &queue, &source, &source_mask) < 4) {
         return -EINVAL;
     }
     struct ethtool_rx_flow_spec ours;
-    nic_flow_rule(type == TCP_V6_FLOW, bytes_get_be16(&(uint16_t){(uint16_t)port}), address, queue, &ours);
+    bool is_ipv6 = (type & ~FLOW_RSS) == TCP_V6_FLOW;
+    nic_flow_rule(is_ipv6, bytes_get_be16(&(uint16_t){(uint16_t)port}), address, queue, &ours);
+    *(is_ipv6 ? &ours.h_u.tcp_ip6_spec.psrc : &ours.h_u.tcp_ip4_spec.psrc) = (uint16_t)source;
+    *(is_ipv6 ? &ours.m_u.tcp_ip6_spec.psrc : &ours.m_u.tcp_ip4_spec.psrc) = (uint16_t)source_mask;
     for (uint32_t i = 0; i < state->rule_count; i++) {
         const struct ethtool_rx_flow_spec *have = &state->rules[i].spec;
-        if (nic_flow_same_match(have, &ours) && have->ring_cookie == queue) {
+        if (have->flow_type == type && nic_flow_same_match(have, &ours) && have->ring_cookie == queue) {
             return delete_rule(setter, have->location);
         }
     }
@@ -397,6 +469,9 @@ static int undo_line(struct nic_setter *setter, const struct nic_state *state, c
     }
     if (strncmp(line, "rss ", 4) == 0) {
         return undo_rss(setter, line + 4);
+    }
+    if (strncmp(line, "context ", 8) == 0) {
+        return undo_context(setter, state, line + 8);
     }
     if (strncmp(line, "rule ", 5) == 0) {
         return undo_rule(setter, state, line + 5);

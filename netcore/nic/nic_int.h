@@ -24,7 +24,19 @@ int nic_header_put(struct nl_msg *message, int attribute, uint32_t index);
 /* Pure: the rule that steers TCP to `port` (and address, if not 0) into `queue`. */
 void nic_flow_rule(bool ipv6, uint16_t port, uint32_t address4, uint32_t queue,
                    struct ethtool_rx_flow_spec *spec);
-/* Pure: do two rules match the same packets? (Queue and location are not compared.) */
+/* Pure: narrows a rule to part `part` of `parts` (a power of two), by bits of the client's port. */
+void nic_flow_split(struct ethtool_rx_flow_spec *spec, uint32_t part, uint32_t parts);
+/* Pure: do two rules match the same packets? (Queue, location and RSS context are not compared.) */
 bool nic_flow_same_match(const struct ethtool_rx_flow_spec *a, const struct ethtool_rx_flow_spec *b);
+
+/* Pure: does the context spread over these queues, all of them and no other? */
+bool nic_context_is_over(const struct nic_context *context, uint32_t first, uint32_t count);
+
+/* nic_plan.c */
+struct nic_step *nic_plan_step(struct nic_plan *plan, enum nic_step_kind kind);
+__attribute__((format(printf, 2, 3))) void nic_plan_refuse(struct nic_plan *plan, const char *format, ...);
+/* nic_steer.c: who else reaches our queues, and what leads our port to them. */
+void nic_plan_rss(const struct nic_state *state, const struct nic_wish *wish, struct nic_plan *plan);
+void nic_plan_steering(const struct nic_state *state, const struct nic_wish *wish, struct nic_plan *plan);
 
 #endif

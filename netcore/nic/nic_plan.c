@@ -21,26 +21,27 @@
 struct driver_limits {
     const char *name;
     bool has_zcrx;
+    bool has_contexts;
     uint32_t buffer_max; /* bytes; 0: only the default */
 };
 
 /* Linux 7.3's drivers. A driver that is not listed is asked by trying. */
 static const struct driver_limits driver_table[] = {
-    {"bnxt_en", true, 32 * 1024},
-    {"mlx5_core", true, 128 * 1024},
-    {"gve", true, 0},
-    {"fbnic", true, 0},
-    {"netdevsim", true, UINT32_MAX}, /* stock: no DMA device; ours: 1 MiB */
-    {"ixgbe", false, 0},
-    {"i40e", false, 0},
-    {"ice", false, 0},
-    {"igb", false, 0},
-    {"igc", false, 0},
-    {"virtio_net", false, 0},
-    {"ena", false, 0},
-    {"veth", false, 0},
-    {"vmxnet3", false, 0},
-    {"e1000e", false, 0},
+    {"bnxt_en", true, true, 32 * 1024},
+    {"mlx5_core", true, true, 128 * 1024},
+    {"gve", true, false, 0},
+    {"fbnic", true, true, 0},
+    {"netdevsim", true, true, UINT32_MAX}, /* stock: no DMA device; ours: 1 MiB */
+    {"ixgbe", false, false, 0},
+    {"i40e", false, false, 0},
+    {"ice", false, false, 0},
+    {"igb", false, false, 0},
+    {"igc", false, false, 0},
+    {"virtio_net", false, false, 0},
+    {"ena", false, false, 0},
+    {"veth", false, false, 0},
+    {"vmxnet3", false, false, 0},
+    {"e1000e", false, false, 0},
 };
 
 static const struct driver_limits *driver_find(const char *driver)
@@ -65,38 +66,15 @@ bool nic_driver_has_zcrx(const char *driver)
     return limits == NULL || limits->has_zcrx;
 }
 
-/* ---- rules ----------------------------------------------------------------------------------------------------- */
-
-void nic_flow_rule(bool ipv6, uint16_t port, uint32_t address4, uint32_t queue,
-                   struct ethtool_rx_flow_spec *spec)
+bool nic_driver_has_contexts(const char *driver)
 {
-    memset(spec, 0, sizeof(*spec));
-    spec->ring_cookie = queue;
-    spec->location = RX_CLS_LOC_ANY;
-    if (ipv6) {
-        spec->flow_type = TCP_V6_FLOW;
-        spec->h_u.tcp_ip6_spec.pdst = htons(port);
-        spec->m_u.tcp_ip6_spec.pdst = 0xffff;
-        return;
-    }
-    spec->flow_type = TCP_V4_FLOW;
-    spec->h_u.tcp_ip4_spec.pdst = htons(port);
-    spec->m_u.tcp_ip4_spec.pdst = 0xffff;
-    if (address4 != 0) {
-        spec->h_u.tcp_ip4_spec.ip4dst = address4;
-        spec->m_u.tcp_ip4_spec.ip4dst = 0xffffffff;
-    }
-}
-
-bool nic_flow_same_match(const struct ethtool_rx_flow_spec *a, const struct ethtool_rx_flow_spec *b)
-{
-    return a->flow_type == b->flow_type && memcmp(&a->h_u, &b->h_u, sizeof(a->h_u)) == 0 &&
-           memcmp(&a->m_u, &b->m_u, sizeof(a->m_u)) == 0;
+    const struct driver_limits *limits = driver_find(driver);
+    return limits == NULL || limits->has_contexts;
 }
 
 /* ---- building -------------------------------------------------------------------------------------------------- */
 
-static struct nic_step *plan_step(struct nic_plan *plan, enum nic_step_kind kind)
+struct nic_step *nic_plan_step(struct nic_plan *plan, enum nic_step_kind kind)
 {
     CHECK(plan->step_count < NIC_STEPS_MAX);
     struct nic_step *step = &plan->steps[plan->step_count++];
@@ -105,7 +83,7 @@ static struct nic_step *plan_step(struct nic_plan *plan, enum nic_step_kind kind
     return step;
 }
 
-__attribute__((format(printf, 2, 3))) static void plan_refuse(struct nic_plan *plan, const char *format, ...)
+void nic_plan_refuse(struct nic_plan *plan, const char *format, ...)
 {
     if (plan->refusal_count == ARRAY_COUNT(plan->refusals)) {
         return;
@@ -123,10 +101,10 @@ static void plan_feature(const struct nic_state *state, struct nic_plan *plan,
         return;
     }
     if (!feature->changeable) {
-        plan_refuse(plan, "%s: %s is off and cannot be switched on here; %s", state->name, name, reason);
+        nic_plan_refuse(plan, "%s: %s is off and cannot be switched on here; %s", state->name, name, reason);
         return;
     }
-    struct nic_step *step = plan_step(plan, NIC_STEP_FEATURE);
+    struct nic_step *step = nic_plan_step(plan, NIC_STEP_FEATURE);
     snprintf(step->name, sizeof(step->name), "%s", name);
     step->value = 1;
     snprintf(step->command, sizeof(step->command), "ethtool -K %s %s on", state->name, name);
@@ -136,13 +114,14 @@ static void plan_feature(const struct nic_state *state, struct nic_plan *plan,
 static void plan_rings(const struct nic_state *state, struct nic_plan *plan)
 {
     if (state->data_split == NIC_UNKNOWN && !state->has_hds_thresh) {
-        plan_refuse(plan, "%s: driver %s has no header split (tcp-data-split), which zero-copy receive needs",
-                    state->name, state->driver);
+        nic_plan_refuse(plan,
+                        "%s: driver %s has no header split (tcp-data-split), which zero-copy receive needs",
+                        state->name, state->driver);
         return;
     }
     /* Always set, also when it is reported as on: bnxt and fbnic report the state, while registration checks the
      * stored setting, which is "unknown" until someone sets it. */
-    struct nic_step *step = plan_step(plan, NIC_STEP_RINGS);
+    struct nic_step *step = nic_plan_step(plan, NIC_STEP_RINGS);
     step->data_split = NIC_ON;
     step->is_reported = state->data_split == NIC_ON && (!state->has_hds_thresh || state->hds_thresh == 0);
     snprintf(step->command, sizeof(step->command), "ethtool -G %s tcp-data-split on%s", state->name,
@@ -155,7 +134,7 @@ static void plan_channels(const struct nic_state *state, const struct nic_wish *
 {
     uint32_t need = wish->queue_first + wish->queue_count;
     if (wish->queue_first == 0) {
-        plan_refuse(
+        nic_plan_refuse(
             plan,
             "%s: queue 0 must stay with the system: other traffic needs a queue of its own; choose queues "
             "from 1 on",
@@ -166,123 +145,16 @@ static void plan_channels(const struct nic_state *state, const struct nic_wish *
         return;
     }
     if (state->channels_combined_max < need) {
-        plan_refuse(plan, "%s: queues %u to %u are wanted and the NIC has at most %u; choose lower queues",
-                    state->name, wish->queue_first, need - 1, state->channels_combined_max);
+        nic_plan_refuse(plan,
+                        "%s: queues %u to %u are wanted and the NIC has at most %u; choose lower queues",
+                        state->name, wish->queue_first, need - 1, state->channels_combined_max);
         return;
     }
-    struct nic_step *step = plan_step(plan, NIC_STEP_CHANNELS);
+    struct nic_step *step = nic_plan_step(plan, NIC_STEP_CHANNELS);
     step->value = need;
     snprintf(step->command, sizeof(step->command), "ethtool -L %s combined %u", state->name, need);
     snprintf(step->reason, sizeof(step->reason), "queue %u must exist (there are %u)", need - 1,
              state->rx_queues);
-}
-
-static bool plan_rss_uses(const struct nic_context *context, const struct nic_wish *wish)
-{
-    for (uint32_t i = 0; i < wish->queue_count; i++) {
-        if (wish->queue_first + i < NIC_QUEUES_MAX && context->uses[wish->queue_first + i]) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void plan_rss(const struct nic_state *state, const struct nic_wish *wish, struct nic_plan *plan)
-{
-    bool main_known = false;
-    bool main_uses = false;
-    for (uint32_t i = 0; i < state->context_count; i++) {
-        const struct nic_context *context = &state->contexts[i];
-        if (context->id == 0) {
-            main_known = true;
-            main_uses = plan_rss_uses(context, wish);
-        } else if (plan_rss_uses(context, wish)) {
-            plan_refuse(
-                plan,
-                "%s: RSS context %u spreads other flows over our queues; remove it (ethtool -X %s context %u "
-                "delete) or choose other queues",
-                state->name, context->id, state->name, context->id);
-        }
-    }
-    bool grows =
-        wish->queue_first + wish->queue_count > state->rx_queues; /* New queues would join a default table. */
-    if (!main_known) {
-        plan_refuse(
-            plan,
-            "%s: the driver does not show its RSS table, so it cannot be known that no foreign flow lands on "
-            "our queues",
-            state->name);
-        return;
-    }
-    if (!main_uses && !grows) {
-        return;
-    }
-    struct nic_step *step = plan_step(plan, NIC_STEP_RSS);
-    step->value = wish->queue_first;
-    snprintf(step->command, sizeof(step->command), "ethtool -X %s equal %u", state->name, wish->queue_first);
-    snprintf(step->reason, sizeof(step->reason),
-             "a foreign flow on a zero-copy queue fails with EFAULT, ssh included: hashing must avoid queues "
-             "%u to %u",
-             wish->queue_first, wish->queue_first + wish->queue_count - 1);
-}
-
-static bool plan_rule_present(const struct nic_state *state, const struct nic_wish *wish,
-                              const struct ethtool_rx_flow_spec *rule)
-{
-    for (uint32_t i = 0; i < state->rule_count; i++) {
-        const struct ethtool_rx_flow_spec *have = &state->rules[i].spec;
-        uint64_t queue = have->ring_cookie;
-        if (nic_flow_same_match(have, rule) && queue >= wish->queue_first &&
-            queue < (uint64_t)wish->queue_first + wish->queue_count) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A rule of somebody else that sends packets to our queue breaks isolation just as RSS would. */
-static void plan_foreign_rules(const struct nic_state *state, const struct nic_wish *wish,
-                               struct nic_plan *plan)
-{
-    for (uint32_t i = 0; i < state->rule_count; i++) {
-        const struct ethtool_rx_flow_spec *have = &state->rules[i].spec;
-        struct ethtool_rx_flow_spec ours4;
-        struct ethtool_rx_flow_spec ours6;
-        uint64_t queue = have->ring_cookie;
-        nic_flow_rule(false, wish->port, wish->address4, 0, &ours4);
-        nic_flow_rule(true, wish->port, 0, 0, &ours6);
-        if (queue < wish->queue_first || queue >= (uint64_t)wish->queue_first + wish->queue_count ||
-            nic_flow_same_match(have, &ours4) || nic_flow_same_match(have, &ours6)) {
-            continue;
-        }
-        plan_refuse(
-            plan,
-            "%s: rule %u steers other packets to queue %u; delete it (ethtool -N %s delete %u) or choose "
-            "another queue",
-            state->name, have->location, (uint32_t)queue, state->name, have->location);
-    }
-}
-
-static void plan_rule(const struct nic_state *state, const struct nic_wish *wish, bool ipv6,
-                      struct nic_plan *plan)
-{
-    struct ethtool_rx_flow_spec rule;
-    nic_flow_rule(ipv6, wish->port, ipv6 ? 0 : wish->address4, wish->queue_first, &rule);
-    if (plan_rule_present(state, wish, &rule)) {
-        return;
-    }
-    struct nic_step *step = plan_step(plan, NIC_STEP_RULE);
-    char address[INET_ADDRSTRLEN] = "";
-    char clause[64] = "";
-    step->rule = rule;
-    if (!ipv6 && wish->address4 != 0) {
-        inet_ntop(AF_INET, &wish->address4, address, sizeof(address));
-        snprintf(clause, sizeof(clause), " dst-ip %s", address);
-    }
-    snprintf(step->command, sizeof(step->command), "ethtool -N %s flow-type %s%s dst-port %u action %u",
-             state->name, ipv6 ? "tcp6" : "tcp4", clause, wish->port, wish->queue_first);
-    snprintf(step->reason, sizeof(step->reason), "the listener's packets must arrive on queue %u",
-             wish->queue_first);
 }
 
 static void plan_queues_free(const struct nic_state *state, const struct nic_wish *wish,
@@ -296,8 +168,8 @@ static void plan_queues_free(const struct nic_state *state, const struct nic_wis
                             : queue->leased ? "a lease to a virtual device"
                                             : NULL;
         if (owner != NULL) {
-            plan_refuse(plan, "%s: queue %u belongs to %s; end it or choose another queue", state->name,
-                        wish->queue_first + i, owner);
+            nic_plan_refuse(plan, "%s: queue %u belongs to %s; end it or choose another queue", state->name,
+                            wish->queue_first + i, owner);
         }
     }
 }
@@ -308,23 +180,23 @@ static void plan_conditions(const struct nic_state *state, const struct nic_wish
     char want[BYTES_SIZE_TEXT_MAX];
     char most[BYTES_SIZE_TEXT_MAX];
     if (!nic_driver_has_zcrx(state->driver)) {
-        plan_refuse(
+        nic_plan_refuse(
             plan,
             "%s: driver %s has no zero-copy receive (bnxt_en, mlx5_core from ConnectX-7, gve and fbnic have)",
             state->name, state->driver);
         return;
     }
     if (wish->buffer_size != 0 && largest != UINT32_MAX && wish->buffer_size > largest) {
-        plan_refuse(plan, "%s: rx_buffer_size %s: driver %s takes %s%s", state->name,
-                    bytes_format_size(wish->buffer_size, want), state->driver,
-                    largest == 0 ? "only its default (rx_buffer_size: 0)" : "at most ",
-                    largest == 0 ? "" : bytes_format_size(largest, most));
+        nic_plan_refuse(plan, "%s: rx_buffer_size %s: driver %s takes %s%s", state->name,
+                        bytes_format_size(wish->buffer_size, want), state->driver,
+                        largest == 0 ? "only its default (rx_buffer_size: 0)" : "at most ",
+                        largest == 0 ? "" : bytes_format_size(largest, most));
     }
     if (!state->up) {
-        plan_refuse(plan, "%s: the interface is down; ip link set dev %s up", state->name, state->name);
+        nic_plan_refuse(plan, "%s: the interface is down; ip link set dev %s up", state->name, state->name);
     }
     if (state->xdp_attached) {
-        plan_refuse(
+        nic_plan_refuse(
             plan,
             "%s: an XDP program is attached, which excludes zero-copy receive; ip link set dev %s xdp off",
             state->name, state->name);
@@ -343,14 +215,8 @@ void nic_plan_zcrx(const struct nic_state *state, const struct nic_wish *wish, s
                  "the listener's port is steered to its queue by a rule");
     plan_rings(state, plan);
     plan_channels(state, wish, plan);
-    plan_rss(state, wish, plan);
-    plan_foreign_rules(state, wish, plan);
-    if (wish->want_ipv4) {
-        plan_rule(state, wish, false, plan);
-    }
-    if (wish->want_ipv6) {
-        plan_rule(state, wish, true, plan);
-    }
+    nic_plan_rss(state, wish, plan);
+    nic_plan_steering(state, wish, plan);
 }
 
 /* ---- AF_XDP ---------------------------------------------------------------------------------------------------- */
@@ -366,10 +232,10 @@ static void plan_feature_off(const struct nic_state *state, struct nic_plan *pla
         return;
     }
     if (!feature->changeable) {
-        plan_refuse(plan, "%s: %s is on and cannot be switched off here; %s", state->name, name, reason);
+        nic_plan_refuse(plan, "%s: %s is on and cannot be switched off here; %s", state->name, name, reason);
         return;
     }
-    struct nic_step *step = plan_step(plan, NIC_STEP_FEATURE);
+    struct nic_step *step = nic_plan_step(plan, NIC_STEP_FEATURE);
     snprintf(step->name, sizeof(step->name), "%s", name);
     step->value = 0;
     snprintf(step->command, sizeof(step->command), "ethtool -K %s %s off", state->name, name);
@@ -380,21 +246,22 @@ static void plan_feature_off(const struct nic_state *state, struct nic_plan *pla
 static void plan_ixgbe(const struct nic_state *state, const struct nic_xdp_host *host, struct nic_plan *plan)
 {
     if (state->virtual_functions > 0) {
-        plan_refuse(plan,
-                    "%s: SR-IOV is on (%u virtual functions), and ixgbe then has no XDP; echo 0 > "
-                    "/sys/class/net/%s/device/sriov_numvfs",
-                    state->name, state->virtual_functions, state->name);
+        nic_plan_refuse(plan,
+                        "%s: SR-IOV is on (%u virtual functions), and ixgbe then has no XDP; echo 0 > "
+                        "/sys/class/net/%s/device/sriov_numvfs",
+                        state->name, state->virtual_functions, state->name);
     }
     if (state->dcb) {
-        plan_refuse(plan, "%s: DCB is on, and ixgbe then has no XDP; dcbtool sc %s dcb off, or stop lldpad",
-                    state->name, state->name);
+        nic_plan_refuse(plan,
+                        "%s: DCB is on, and ixgbe then has no XDP; dcbtool sc %s dcb off, or stop lldpad",
+                        state->name, state->name);
     }
     if (host->cpus_possible > XDP_CPUS_IXGBE) {
-        plan_refuse(plan, "%s: %u possible CPUs, ixgbe has XDP queues for %u; boot with possible_cpus=%u",
-                    state->name, host->cpus_possible, XDP_CPUS_IXGBE, XDP_CPUS_IXGBE);
+        nic_plan_refuse(plan, "%s: %u possible CPUs, ixgbe has XDP queues for %u; boot with possible_cpus=%u",
+                        state->name, host->cpus_possible, XDP_CPUS_IXGBE, XDP_CPUS_IXGBE);
     }
     if (state->driver_version[0] != '\0' && strcmp(state->driver_version, host->release) != 0) {
-        plan_refuse(
+        nic_plan_refuse(
             plan,
             "%s: driver ixgbe %s is not the one of kernel %s; out-of-tree ones lack zero-copy: use the "
             "kernel's own",
@@ -409,7 +276,7 @@ static void plan_xdp_mtu(const struct nic_state *state, struct nic_plan *plan)
                     : (state->xdp_features & NETDEV_XDP_ACT_RX_SG) != 0 ? UINT32_MAX
                                                                         : XDP_MTU_SINGLE;
     if (state->mtu > most) {
-        plan_refuse(
+        nic_plan_refuse(
             plan,
             "%s: MTU %u is above %u, which is what one 4 KiB frame holds with driver %s; ip link set %s mtu "
             "1500",
@@ -421,18 +288,19 @@ void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host
 {
     memset(plan, 0, sizeof(*plan));
     if (!state->up) {
-        plan_refuse(plan, "%s: the interface is down; ip link set dev %s up", state->name, state->name);
+        nic_plan_refuse(plan, "%s: the interface is down; ip link set dev %s up", state->name, state->name);
     }
     if (state->xdp_attached) {
-        plan_refuse(plan, "%s: another XDP program is attached; ip link set dev %s xdp off", state->name,
-                    state->name);
+        nic_plan_refuse(plan, "%s: another XDP program is attached; ip link set dev %s xdp off", state->name,
+                        state->name);
     }
     for (uint32_t i = 0; i < state->queue_count && i < NIC_QUEUES_MAX; i++) {
         if (state->queues[i].zcrx || state->queues[i].dmabuf) {
-            plan_refuse(plan,
-                        "%s: queue %u is taken by zero-copy receive, and one such queue excludes XDP on the "
-                        "whole NIC",
-                        state->name, i);
+            nic_plan_refuse(
+                plan,
+                "%s: queue %u is taken by zero-copy receive, and one such queue excludes XDP on the "
+                "whole NIC",
+                state->name, i);
             break;
         }
     }

@@ -172,6 +172,7 @@ Test(nic_plan, a_queue_that_others_use_is_refused_by_owner)
     state_template("bnxt_en");
     state.context_count = 2;
     state.contexts[1] = (struct nic_context){.id = 1, .size = 64, .table = table};
+    state.contexts[1].uses[5] = true;
     state.contexts[1].uses[7] = true;
     nic_plan_zcrx(&state, &wish, &plan);
     cr_expect(refused_with("RSS context 1 spreads other flows over our queues"), "%s", plan.refusals[0]);
@@ -233,6 +234,121 @@ Test(nic_plan, rules_name_address_and_family)
                      "ethtool -N eth0 flow-type tcp4 dst-ip 10.1.2.3 dst-port 9000 action 7") == 0);
     cr_expect(strcmp(last->command, "ethtool -N eth0 flow-type tcp6 dst-port 9000 action 7") == 0);
     cr_expect(last->rule.flow_type == TCP_V6_FLOW && last->rule.h_u.tcp_ip6_spec.pdst == htons(9000));
+}
+
+Test(nic_plan, several_queues_get_a_table_of_their_own_and_one_rule_into_it)
+{
+    struct nic_wish wish = wish_template();
+    wish.queue_first = 6;
+    wish.queue_count = 2;
+    wish.want_ipv6 = true;
+    state_template("mlx5_core");
+    state.context_count = 2; /* somebody else's context, over other queues */
+    state.contexts[1] = (struct nic_context){.id = 1, .size = 64, .table = table};
+    state.contexts[1].uses[2] = true;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_assert(plan.refusal_count == 0, "%s", plan.refusals[0]);
+    cr_assert(plan.step_count == 6, "%u", plan.step_count);
+    cr_expect(strcmp(plan.steps[2].command, "ethtool -X eth0 equal 6") == 0, "%s", plan.steps[2].command);
+    cr_expect(strcmp(plan.steps[3].command, "ethtool -X eth0 context new start 6 equal 2") == 0, "%s",
+              plan.steps[3].command);
+    cr_expect(strcmp(plan.steps[4].command, "ethtool -N eth0 flow-type tcp4 dst-port 9000 context 2") == 0,
+              "%s", plan.steps[4].command);
+    cr_expect(strcmp(plan.steps[5].command, "ethtool -N eth0 flow-type tcp6 dst-port 9000 context 2") == 0,
+              "%s", plan.steps[5].command);
+    cr_expect(plan.steps[3].kind == NIC_STEP_CONTEXT && plan.steps[3].value == 6 && plan.steps[3].count == 2);
+    cr_expect(plan.steps[4].context == NIC_CONTEXT_NEW);
+    cr_expect(plan.steps[4].rule.flow_type == (TCP_V4_FLOW | FLOW_RSS) &&
+              plan.steps[4].rule.ring_cookie == 0);
+}
+
+/* Our queues 6 and 7 in context 3, and the rule into it. */
+static void state_with_context(void)
+{
+    state_template("bnxt_en");
+    for (uint32_t i = 6; i < 8; i++) {
+        state.contexts[0].uses[i] = false;
+    }
+    state.context_count = 2;
+    state.contexts[1] = (struct nic_context){.id = 3, .size = 64, .table = table};
+    state.contexts[1].uses[6] = true;
+    state.contexts[1].uses[7] = true;
+    nic_flow_rule(false, 9000, 0, 0, &state.rules[0].spec);
+    state.rules[0].spec.flow_type |= FLOW_RSS;
+    state.rules[0].context = 3;
+    state.rule_count = 1;
+}
+
+Test(nic_plan, a_context_that_is_there_is_used_only_if_it_is_ours_alone)
+{
+    struct nic_wish wish = wish_template();
+    wish.queue_first = 6;
+    wish.queue_count = 2;
+    state_with_context();
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_assert(plan.refusal_count == 0, "%s", plan.refusals[0]);
+    cr_expect(find_step(NIC_STEP_CONTEXT) == NULL && find_step(NIC_STEP_RULE) == NULL &&
+              find_step(NIC_STEP_RSS) == NULL);
+    state.rule_count = 0; /* the context alone: its rule is what is missing */
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_assert(find_step(NIC_STEP_RULE) != NULL);
+    cr_expect(find_step(NIC_STEP_RULE)->context == 3 && find_step(NIC_STEP_CONTEXT) == NULL);
+    state_with_context();
+    nic_flow_rule(false, 22, 0, 0, &state.rules[1].spec); /* ssh into the same context */
+    state.rules[1].spec.flow_type |= FLOW_RSS;
+    state.rules[1].context = 3;
+    state.rule_count = 2;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("RSS context 3 spreads other flows over our queues"), "%s", plan.refusals[0]);
+    state_with_context();
+    state.contexts[1].uses[5] = true; /* wider than our queues */
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("RSS context 3 spreads other flows over our queues"), "%s", plan.refusals[0]);
+}
+
+Test(nic_plan, without_contexts_bits_of_the_clients_port_choose_the_queue)
+{
+    struct nic_wish wish = wish_template();
+    wish.queue_first = 4;
+    wish.queue_count = 4;
+    state_template("gve");
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_assert(plan.refusal_count == 0, "%s", plan.refusals[0]);
+    cr_expect(find_step(NIC_STEP_CONTEXT) == NULL);
+    const struct nic_step *last = &plan.steps[plan.step_count - 1];
+    cr_expect(strcmp(last->command,
+                     "ethtool -N eth0 flow-type tcp4 dst-port 9000 src-port 6 m 0xfff9 action 7") == 0,
+              "%s", last->command);
+    cr_expect(strstr(last->reason, "driver gve has no RSS contexts") != NULL);
+    cr_expect(last->rule.h_u.tcp_ip4_spec.psrc == htons(6) && last->rule.m_u.tcp_ip4_spec.psrc == htons(6));
+    cr_expect(last[-3].kind == NIC_STEP_RULE && last[-3].rule.ring_cookie == 4);
+    for (uint32_t i = 0; i < 4; i++) { /* once they are there nothing is missing, on any driver */
+        state.rules[i].spec = last[(int)i - 3].rule;
+    }
+    state.rule_count = 4;
+    snprintf(state.driver, sizeof(state.driver), "bnxt_en");
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_assert(plan.refusal_count == 0, "%s", plan.refusals[0]);
+    cr_expect(find_step(NIC_STEP_RULE) == NULL && find_step(NIC_STEP_CONTEXT) == NULL);
+    wish.queue_count = 3;
+    state_template("gve");
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("2, 4, 8, 16 or 32 queues instead, and 3 are wanted"), "%s", plan.refusals[0]);
+}
+
+Test(nic_plan, a_rule_that_leads_our_own_port_elsewhere_is_refused)
+{
+    struct nic_wish wish = wish_template();
+    state_template("bnxt_en");
+    nic_flow_rule(false, 9000, 0, 3, &state.rules[0].spec);
+    state.rule_count = 1;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("steers port 9000 to queue 3 alone"), "%s", plan.refusals[0]);
+    state.rules[0].spec.ring_cookie = 6; /* one of ours, but of two */
+    wish.queue_first = 6;
+    wish.queue_count = 2;
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("steers port 9000 to queue 6 alone"), "%s", plan.refusals[0]);
 }
 
 /* ---- parsing --------------------------------------------------------------------------------------------------- */
