@@ -133,6 +133,7 @@ struct completing {
     struct s3_checksum etag; /* MD5 over the parts' */
     struct s3_checksum composite;
     enum s3_checksum_kind kind; /* of every part so far; NONE: at least one has none, or they differ */
+    bool wants_full_object;     /* said at creation or completion */
     bool is_full_object;
     uint64_t crc; /* of the parts so far, as one */
 };

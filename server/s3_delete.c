@@ -220,13 +220,28 @@ static bool deletes_digest_differs(struct s3_checksum *state, const struct s3_ch
     return !s3_checksum_matches(expected, digest);
 }
 
+/* The value of an announced trailer came behind the document. */
+static enum s3_error deletes_verify(struct exchange *x)
+{
+    struct deleting *deleting = &x->deleting;
+    struct s3_checksum_expected *stated = &deleting->checks.header;
+    if (x->body.is_aws && deleting->checks.trailer != S3_CHECKSUM_NONE) {
+        stated = &x->body.aws.trailer;
+        if (stated->kind != deleting->checks.trailer) {
+            return S3_ERR_MALFORMED_TRAILER;
+        }
+    }
+    bool differs = deletes_digest_differs(&deleting->digests[0], &deleting->checks.md5) ||
+                   deletes_digest_differs(&deleting->digests[1], stated);
+    return differs ? S3_ERR_BAD_DIGEST : S3_OK;
+}
+
 static void deletes_body_end(struct exchange *x)
 {
     struct deleting *deleting = &x->deleting;
     enum s3_error error = x->xml_error != S3_OK ? x->xml_error : s3_xml_read_finish(&x->xml);
-    if (error == S3_OK && (deletes_digest_differs(&deleting->digests[0], &deleting->checks.md5) ||
-                           deletes_digest_differs(&deleting->digests[1], &deleting->checks.header))) {
-        error = S3_ERR_BAD_DIGEST;
+    if (error == S3_OK) {
+        error = deletes_verify(x);
     }
     if (error != S3_OK) {
         http_respond_error(x, error);
@@ -260,7 +275,10 @@ static enum s3_error deletes_digests(struct exchange *x)
 {
     struct deleting *deleting = &x->deleting;
     enum s3_error error = s3_checksum_request_read(&deleting->checks, &x->head, x->head_bytes);
-    const enum s3_checksum_kind kinds[] = {deleting->checks.md5.kind, deleting->checks.header.kind};
+    const struct s3_checksum_request *checks = &deleting->checks;
+    enum s3_checksum_kind stated =
+        checks->header.kind != S3_CHECKSUM_NONE ? checks->header.kind : checks->trailer;
+    const enum s3_checksum_kind kinds[] = {checks->md5.kind, stated};
     for (size_t i = 0; error == S3_OK && i < ARRAY_COUNT(kinds); i++) {
         if (kinds[i] != S3_CHECKSUM_NONE && s3_checksum_open(&deleting->digests[i], kinds[i]) < 0) {
             error = S3_ERR_INTERNAL;

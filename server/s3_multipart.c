@@ -18,7 +18,8 @@ static void create_done(struct exchange *x)
     if (s3_answer_failed(x)) {
         return;
     }
-    struct text algorithm = http_request_header(x, "x-amz-checksum-algorithm");
+    struct text type;
+    enum s3_checksum_kind kind = s3_checksum_attribute(x->upload.attributes.checksum, &type);
     if (!exchange_block_take(x)) {
         return;
     }
@@ -27,22 +28,48 @@ static void create_done(struct exchange *x)
                                        text_of_string(x->request.upload_id));
     CHECK(fits);
     http_response_begin(x, 200);
-    if (!text_is_absent(algorithm)) {
-        http_response_header(x, "x-amz-checksum-algorithm", algorithm);
+    if (kind != S3_CHECKSUM_NONE) {
+        http_response_header(x, "x-amz-checksum-algorithm", text_of_string(s3_checksum_name(kind)));
+        http_response_header(x, "x-amz-checksum-type", type);
     }
     http_respond_xml(x, 200);
 }
 
 static const struct exchange_ops create_ops = {.resume = create_done};
 
-void s3_create_upload(struct exchange *x)
+/* What the object's checksum is to be is kept as the upload's: "CRC32=FULL_OBJECT". Of the whole only CRCs can be made
+ * from the parts', and S3 knows CRC64NVME of the whole only. */
+static enum s3_error create_checksum(struct exchange *x)
 {
     struct text algorithm = http_request_header(x, "x-amz-checksum-algorithm");
+    struct text type = http_request_header(x, "x-amz-checksum-type");
+    bool wants_full = text_is_nocase(type, "FULL_OBJECT");
+    if (!text_is_absent(type) && !wants_full && !text_is_nocase(type, "COMPOSITE")) {
+        return S3_ERR_CHECKSUM_TYPE;
+    }
+    if (text_is_absent(algorithm)) {
+        return text_is_absent(type) ? S3_OK : S3_ERR_CHECKSUM_TYPE;
+    }
+    enum s3_checksum_kind kind = s3_checksum_from_name(algorithm);
+    if (kind == S3_CHECKSUM_NONE) {
+        return S3_ERR_INVALID_CHECKSUM;
+    }
+    bool is_composite = !text_is_absent(type) && !wants_full;
+    if ((wants_full && !s3_checksum_is_crc(kind)) || (is_composite && kind == S3_CHECKSUM_CRC64NVME)) {
+        return S3_ERR_CHECKSUM_TYPE;
+    }
+    wants_full |= kind == S3_CHECKSUM_CRC64NVME;
+    (void)snprintf(x->upload.attributes.checksum, sizeof(x->upload.attributes.checksum), "%s=%s",
+                   s3_checksum_name(kind), wants_full ? "FULL_OBJECT" : "COMPOSITE"); /* 21 bytes at most */
+    return S3_OK;
+}
+
+void s3_create_upload(struct exchange *x)
+{
     upload_init(x, NULL); /* Only its attributes are used: the store reads them until the request is back. */
     enum s3_error error = s3_meta_pack(&x->upload.attributes, &x->head, x->head_bytes);
-    if (error == S3_OK && !text_is_absent(algorithm) &&
-        s3_checksum_from_name(algorithm) == S3_CHECKSUM_NONE) {
-        error = S3_ERR_INVALID_CHECKSUM;
+    if (error == S3_OK) {
+        error = create_checksum(x);
     }
     if (error != S3_OK) {
         http_respond_error(x, error);
@@ -117,10 +144,17 @@ static void complete_fold_etag(struct completing *completing, const char *etag)
     s3_checksum_update(&completing->etag, digest, sizeof(digest));
 }
 
-static bool complete_wants_full_object(const struct exchange *x, enum s3_checksum_kind kind)
+/* Without a word at creation it is what the completion says; it may also repeat what was said, but not change it. */
+static enum s3_error complete_checksum_type(struct exchange *x)
 {
-    return kind == S3_CHECKSUM_CRC64NVME ||
-           text_is_nocase(http_request_header(x, "x-amz-checksum-type"), "FULL_OBJECT");
+    struct text kept;
+    struct text type = http_request_header(x, "x-amz-checksum-type");
+    bool is_kept = s3_checksum_attribute(x->request.checksum, &kept) != S3_CHECKSUM_NONE;
+    if (is_kept && !text_is_absent(type) && !text_equal_nocase(type, kept)) {
+        return S3_ERR_CHECKSUM_TYPE;
+    }
+    x->completing.wants_full_object = text_is_nocase(is_kept ? kept : type, "FULL_OBJECT");
+    return S3_OK;
 }
 
 static void complete_fold_checksum(struct exchange *x, const struct store_list_entry *entry)
@@ -132,7 +166,8 @@ static void complete_fold_checksum(struct exchange *x, const struct store_list_e
     if (completing->next == 0 && kind != S3_CHECKSUM_NONE &&
         s3_checksum_open(&completing->composite, kind) == 0) {
         completing->kind = kind;
-        completing->is_full_object = complete_wants_full_object(x, kind) && s3_checksum_is_crc(kind);
+        completing->is_full_object =
+            s3_checksum_is_crc(kind) && (completing->wants_full_object || kind == S3_CHECKSUM_CRC64NVME);
     }
     bool is_good = kind == completing->kind && kind != S3_CHECKSUM_NONE &&
                    s3_base64_decode(value, digest, sizeof(digest)) == (long)s3_checksum_size(kind);
@@ -243,6 +278,21 @@ static void complete_listed(struct exchange *x)
     }
 }
 
+static void complete_found(struct exchange *x)
+{
+    if (s3_answer_failed(x)) {
+        return;
+    }
+    enum s3_error error = complete_checksum_type(x);
+    if (error != S3_OK) {
+        http_respond_error(x, error);
+        return;
+    }
+    x->completing.options.count_max = 1000;
+    x->request.list_options = &x->completing.options;
+    exchange_submit(x, STORE_PART_LIST, complete_listed);
+}
+
 static void complete_body_end(struct exchange *x)
 {
     enum s3_error error = x->xml_error != S3_OK ? x->xml_error : s3_xml_read_finish(&x->xml);
@@ -253,9 +303,7 @@ static void complete_body_end(struct exchange *x)
         http_respond_error(x, error);
         return;
     }
-    x->completing.options.count_max = 1000;
-    x->request.list_options = &x->completing.options;
-    exchange_submit(x, STORE_PART_LIST, complete_listed);
+    exchange_submit(x, STORE_UPLOAD_LOOKUP, complete_found);
 }
 
 static void complete_drop(struct exchange *x)

@@ -49,11 +49,22 @@ static const struct exchange_ops s3_put_ops = {
     .body_failed = s3_put_body_failed,
 };
 
+/* A part that names no checksum of its own gets the one that its upload was created with. */
+static void s3_put_inherit_checksum(struct exchange *x)
+{
+    struct text type;
+    enum s3_checksum_kind kind = s3_checksum_attribute(x->request.checksum, &type);
+    if (x->request.upload_id[0] != '\0' && x->upload.checks.algorithm == S3_CHECKSUM_NONE) {
+        x->upload.checks.algorithm = kind;
+    }
+}
+
 static void s3_put_ready(struct exchange *x)
 {
     if (s3_answer_failed(x)) {
         return;
     }
+    s3_put_inherit_checksum(x);
     enum s3_error error = upload_open(x, http_body_size(x));
     if (error != S3_OK) {
         http_respond_error(x, error);

@@ -65,7 +65,7 @@ struct commit {
     uint32_t batch_count;
     struct index_freed visible; /* freed by the open transaction, readers may have found it */
     struct index_freed unseen;  /* freed by it, never visible */
-    _Atomic uint64_t transactions, items, index_errors;
+    _Atomic uint64_t transactions, items, index_errors, uploads_expired;
     struct store_histogram latency;
 };
 
@@ -190,6 +190,7 @@ void commit_stats(const struct commit *commit, struct commit_stats *out)
     out->transactions = atomic_load_explicit(&commit->transactions, memory_order_relaxed);
     out->items = atomic_load_explicit(&commit->items, memory_order_relaxed);
     out->index_errors = atomic_load_explicit(&commit->index_errors, memory_order_relaxed);
+    out->uploads_expired = atomic_load_explicit(&commit->uploads_expired, memory_order_relaxed);
     out->latency = &commit->latency;
 }
 
@@ -742,6 +743,7 @@ static bool expire_one(struct commit *commit, uint64_t realtime_ns)
         return false;
     }
     count(&commit->transactions, 1);
+    count(&commit->uploads_expired, 1);
     release_space(commit);
     LOG_INF("upload_expired", "bucket=%s upload=%s", bucket, upload_id);
     return true;

@@ -126,6 +126,7 @@ int commit_health(const struct commit *commit);
 struct commit_stats {
     uint64_t transactions, items; /* durable transactions and what they carried */
     uint64_t index_errors;
+    uint64_t uploads_expired;              /* multipart uploads that nobody finished */
     const struct store_histogram *latency; /* arrival to answer */
 };
 void commit_stats(const struct commit *commit, struct commit_stats *out);

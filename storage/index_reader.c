@@ -147,6 +147,15 @@ static int list_begin(struct index_reader *reader, struct store_request *request
     return 0;
 }
 
+static int lookup_upload(struct index_reader *reader, struct store_request *request)
+{
+    struct store_attributes attributes = {0};
+    int rc = index_view_upload(reader->view, request->bucket, &request->key, request->upload_id, &attributes,
+                               &request->created_ns);
+    memcpy(request->checksum, attributes.checksum, sizeof(request->checksum));
+    return rc;
+}
+
 static void begin_request(struct index_reader *reader, struct store_request *request)
 {
     int rc;
@@ -160,8 +169,7 @@ static void begin_request(struct index_reader *reader, struct store_request *req
         rc = lookup_object(reader, request);
         break;
     case STORE_UPLOAD_LOOKUP:
-        rc = index_view_upload(reader->view, request->bucket, &request->key, request->upload_id, NULL,
-                               &request->created_ns);
+        rc = lookup_upload(reader, request);
         break;
     default:
         rc = list_begin(reader, request);

@@ -382,6 +382,7 @@ void store_stats(struct store *store, struct store_stats *out)
     out->commit_latency = commit.latency;
     out->index_bytes = index_size_bytes(store->index);
     out->index_errors = commit.index_errors;
+    out->uploads_expired = commit.uploads_expired;
     for (uint32_t i = 0; i < store->reader_count; i++) {
         out->index_errors += index_reader_errors(store->readers[i]);
     }

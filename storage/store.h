@@ -133,6 +133,7 @@ const char *store_copy_reason_name(enum store_copy_reason reason);
 struct store_stats {                /* sums over ports and threads, since open unless a gauge */
     uint64_t objects, object_bytes; /* gauges */
     uint64_t uploads_pending, uploads_pending_bytes; /* gauges: multipart uploads that are open */
+    uint64_t uploads_expired;                        /* of these, aborted because nobody finished them */
     uint64_t puts_in_flight;                         /* gauge */
     uint64_t commits, commit_items;                  /* transactions and what they carried */
     uint64_t index_bytes;                            /* gauge: index file and log */
@@ -334,7 +335,8 @@ struct store_request {
         *object;             /* OBJECT_LOOKUP: end with store_object_release. COPY/COMPLETE: the new one */
     struct store_list *list; /* end with store_list_free */
     bool existed;
-    uint64_t created_ns; /* BUCKET_LOOKUP and UPLOAD_LOOKUP */
+    uint64_t created_ns;                    /* BUCKET_LOOKUP and UPLOAD_LOOKUP */
+    char checksum[STORE_CHECKSUMS_MAX + 1]; /* UPLOAD_LOOKUP: of the attributes it was created with */
 };
 
 void store_submit(struct store_port *port, struct store_request *request);

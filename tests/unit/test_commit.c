@@ -482,6 +482,9 @@ Test(commit, abandoned_upload_expires_and_frees_its_parts)
     cr_assert_eq(counters.uploads, 1);
     cr_assert_eq(counters.upload_bytes, 0);
     cr_assert_eq(fake.visible_count, 1);
+    struct commit_stats stats;
+    commit_stats(fake.commit, &stats);
+    cr_assert_eq(stats.uploads_expired, 1);
     fake_close(&fake);
 }
 

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""S3 on the running node as a client library would write it: multipart uploads and their checksums, checksums in trailers, presigned
+requests of every method, virtual hosts, sub-resources, keys that change while the node runs. Oracle: S3's documented answers."""
+
+import hashlib
+import http.client
+import os
+import re
+import signal
+import zlib
+
+from node import Lane, Node, wait_for
+from sigv4 import Signer, crc32, crc32_trailer, unsigned_chunks
+
+lane = Lane()
+KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
+PART = 5 << 20
+
+
+def code(body):
+    return re.search(rb"<Code>(.*?)</Code>", body).group(1).decode()
+
+
+def element(body, name):
+    found = re.search(f"<{name}>(.*?)</{name}>".encode(), body)
+    return found.group(1).decode() if found else None
+
+
+def begin(node, key, **headers):
+    status, answer, body = node.request("POST", f"/bkt/{key}?uploads=", headers={k.replace("_", "-"): v for k, v in headers.items()})
+    assert status == 200, body
+    return element(body, "UploadId"), answer
+
+
+def complete(node, key, upload, parts, headers=None):
+    xml = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>" for number, etag in parts)
+    return node.request("POST", f"/bkt/{key}?uploadId={upload}", headers=headers,
+                        body=f"<CompleteMultipartUpload>{xml}</CompleteMultipartUpload>".encode())
+
+
+with Node(size="256MiB") as node:
+    assert node.request("PUT", "/bkt")[0] == 200
+    pieces = [bytes([i + 1]) * (PART + i * 4097) for i in range(2)] + [b"tail"]
+    whole = b"".join(pieces)
+
+    def upload_parts(key, upload):
+        etags = []
+        for number, piece in enumerate(pieces, 1):
+            status, head, body = node.request("PUT", f"/bkt/{key}?partNumber={number}&uploadId={upload}", body=piece)
+            assert status == 200, body
+            etags.append((number, head["etag"]))
+        return etags
+
+    @lane.test
+    def a_checksum_of_the_whole_is_made_from_those_of_the_parts():
+        """The parts name no algorithm: they get the upload's. The answer is checked against a CRC over all bytes."""
+        upload, head = begin(node, "full", x_amz_checksum_algorithm="CRC32", x_amz_checksum_type="FULL_OBJECT")
+        assert (head["x-amz-checksum-algorithm"], head["x-amz-checksum-type"]) == ("CRC32", "FULL_OBJECT"), head
+        status, _, body = complete(node, "full", upload, upload_parts("full", upload))
+        assert status == 200 and element(body, "ChecksumCRC32") == crc32(whole), body
+        assert element(body, "ChecksumType") == "FULL_OBJECT", body
+        status, head, body = node.request("GET", "/bkt/full", headers={"x-amz-checksum-mode": "ENABLED"})
+        assert body == whole and head["x-amz-checksum-crc32"] == crc32(whole) and head["x-amz-checksum-type"] == "FULL_OBJECT", head
+
+    @lane.test
+    def a_checksum_of_checksums_counts_its_parts():
+        upload, head = begin(node, "composite", x_amz_checksum_algorithm="CRC32")
+        assert head["x-amz-checksum-type"] == "COMPOSITE", head
+        status, _, body = complete(node, "composite", upload, upload_parts("composite", upload))
+        sums = b"".join(zlib.crc32(piece).to_bytes(4, "big") for piece in pieces)
+        assert status == 200 and element(body, "ChecksumCRC32") == crc32(sums) + "-3", body
+        assert element(body, "ChecksumType") == "COMPOSITE", body
+
+    @lane.test
+    def other_checksums_of_the_whole():
+        data = [b"a" * PART, b"b" * 1000]
+        for name, field in (("CRC32C", "ChecksumCRC32C"), ("CRC64NVME", "ChecksumCRC64NVME")):
+            # CRC64NVME is of the whole without being asked.
+            more = {"x_amz_checksum_type": "FULL_OBJECT"} if name == "CRC32C" else {}
+            upload, head = begin(node, name, x_amz_checksum_algorithm=name, **more)
+            assert head["x-amz-checksum-type"] == "FULL_OBJECT", head
+            etags = []
+            for i, piece in enumerate(data, 1):
+                etags.append((i, node.request("PUT", f"/bkt/{name}?partNumber={i}&uploadId={upload}", body=piece)[1]["etag"]))
+            status, _, body = complete(node, name, upload, etags)
+            # The same bytes put at once must have the same checksum.
+            status, head, _ = node.request("PUT", f"/bkt/{name}-at-once", body=b"".join(data), headers={"x-amz-checksum-algorithm": name})
+            assert status == 200 and element(body, field) == head[f"x-amz-checksum-{name.lower()}"], (body, head)
+
+    @lane.test
+    def types_that_cannot_be_are_refused():
+        for algorithm, kind in (("SHA256", "FULL_OBJECT"), ("CRC64NVME", "COMPOSITE"), (None, "FULL_OBJECT"), ("CRC32", "HALF")):
+            headers = {"x-amz-checksum-type": kind, **({"x-amz-checksum-algorithm": algorithm} if algorithm else {})}
+            status, _, body = node.request("POST", "/bkt/bad?uploads", headers=headers)
+            assert status == 400 and code(body) == "InvalidRequest", (algorithm, kind, body)
+        upload, _ = begin(node, "fixed", x_amz_checksum_algorithm="CRC32")
+        etags = upload_parts("fixed", upload)
+        status, _, body = complete(node, "fixed", upload, etags, {"x-amz-checksum-type": "FULL_OBJECT"})
+        assert status == 400 and code(body) == "InvalidRequest", body
+        status, _, body = complete(node, "fixed", upload, etags, {"x-amz-checksum-crc32": crc32(b"other") + "-3"})
+        assert status == 400 and code(body) == "BadDigest", body
+        assert node.request("HEAD", "/bkt/fixed")[0] == 404
+        assert complete(node, "fixed", upload, etags)[0] == 200  # What was refused left the upload as it was.
+
+    @lane.test
+    def answers_to_parts_that_do_not_fit():
+        upload, _ = begin(node, "order")
+        etags = upload_parts("order", upload)
+        for parts, want in ((etags[::-1], "InvalidPartOrder"), ([(1, '"wrong"')], "InvalidPart"), ([etags[0], (9, etags[0][1])], "InvalidPart"),
+                            ([], "MalformedXML"), ([etags[1], (4, "x")], "InvalidPart")):
+            status, _, body = complete(node, "order", upload, parts)
+            assert status == 400 and code(body) == want, (parts, body)
+        tiny = node.request("PUT", f"/bkt/order?partNumber=1&uploadId={upload}", body=b"tiny")[1]["etag"]  # Sent again: replaces
+        status, _, body = complete(node, "order", upload, [(1, tiny), etags[1]])
+        assert status == 400 and code(body) == "EntityTooSmall", body
+        for number in ("0", "10001", "x", ""):
+            assert node.request("PUT", f"/bkt/order?partNumber={number}&uploadId={upload}", body=b"x")[0] == 400, number
+        assert node.request("HEAD", "/bkt/order")[0] == 404
+        assert node.request("DELETE", f"/bkt/order?uploadId={upload}")[0] == 204
+        status, _, body = complete(node, "order", upload, etags)
+        assert status == 404 and code(body) == "NoSuchUpload", body
+
+    @lane.test
+    def a_multi_delete_is_verified_by_the_checksum_in_its_trailer():
+        def request(document, trailer):
+            body = unsigned_chunks([document[:20], document[20:]], trailer)
+            return node.request("POST", "/bkt?delete=", body=body, headers={
+                "x-amz-content-sha256": "STREAMING-UNSIGNED-PAYLOAD-TRAILER", "x-amz-trailer": "x-amz-checksum-crc32",
+                "Content-Encoding": "aws-chunked", "x-amz-decoded-content-length": str(len(document))})
+        for i in range(2):
+            assert node.request("PUT", f"/bkt/gone{i}", body=b"x")[0] == 200
+        document = b"<Delete><Object><Key>gone0</Key></Object><Object><Key>gone1</Key></Object></Delete>"
+        for trailer, want in ((crc32_trailer(b"other"), "BadDigest"), ("x-amz-checksum-sha1:AAAA", None)):
+            status, _, body = request(document, trailer)
+            assert status == 400 and want in (None, code(body)), body
+            assert node.request("HEAD", "/bkt/gone0")[0] == 200, "deleted by a document that arrived damaged"
+        status, _, body = request(document, crc32_trailer(document))
+        assert status == 200 and body.count(b"<Deleted>") == 2, body
+        assert node.request("HEAD", "/bkt/gone0")[0] == 404
+
+    @lane.test
+    def sub_resources_that_clients_probe():
+        node.request("PUT", "/bkt/v/a", body=b"1")
+        for query in ("?location", "?location="):
+            status, _, body = node.request("GET", "/bkt" + query)
+            assert status == 200 and b"LocationConstraint" in body, body
+        for query in ("?versions", "?versions=", "?versions&prefix=v/"):
+            status, _, body = node.request("GET", "/bkt" + query)
+            assert status == 200 and b"<VersionId>null</VersionId><IsLatest>true</IsLatest>" in body, body
+            assert b"<Key>v/a</Key>" in body and b"DeleteMarker" not in body
+        status, _, body = node.request("GET", "/bkt?versioning")
+        assert status == 200 and b"VersioningConfiguration" in body and b"Enabled" not in body, body
+        assert node.request("GET", "/bkt/v/a?versionId=null")[2] == b"1"
+        assert node.request("GET", "/bkt/v/a?versionId=other")[0] == 404
+        for method, target in (("GET", "/bkt?inventory"), ("GET", "/bkt?notification"), ("GET", "/bkt/v/a?torrent"),
+                               ("POST", "/bkt/v/a?select&select-type=2"), ("PUT", "/bkt?replication"), ("PUT", "/bkt/v/a?retention")):
+            status, _, body = node.request(method, target)
+            assert status in (404, 501) and code(body), (method, target, status, body)
+        assert node.request("PUT", "/bkt/plain", body=b"x", headers={"x-amz-storage-class": "GLACIER", "x-amz-sdk-checksum-algorithm": "NEW9",
+                                                                    "x-amz-nobody-knows": "1"})[0] == 200
+
+
+with Node(credentials=f"key {KEY} {SECRET}\n  allow all *\n", s3="virtual_host_domain: s3.example.org") as node:
+    signer = Signer(KEY, SECRET)
+    host = f"127.0.0.1:{node.s3_port}"
+
+    def signed(method, path, query="", body=b"", host=host, by=signer, more=None):
+        headers = by.headers(method, host, path, query, hashlib.sha256(body).hexdigest(), more)
+        return node.request(method, path + ("?" + query if query else ""), body=body or None, headers=headers)
+
+    assert signed("PUT", "/bkt")[0] == 200
+
+    @lane.test
+    def presigned_requests_of_every_method():
+        def do(method, path, query="", body=None, by=signer, as_method=None, expires=60):
+            return node.request(as_method or method, by.presigned(method, host, path, query, expires), body=body, headers={"Host": host})
+        assert do("PUT", "/bkt/pre%20%2B1", body=b"by url")[0] == 200
+        assert do("GET", "/bkt/pre%20%2B1")[2] == b"by url"
+        assert do("HEAD", "/bkt/pre%20%2B1")[1]["content-length"] == "6"
+        assert do("GET", "/bkt", "list-type=2&prefix=pre")[0] == 200
+        status, _, body = do("POST", "/bkt/pre-parts", "uploads=")
+        assert status == 200, body
+        upload = element(body, "UploadId")
+        status, head, body = do("PUT", "/bkt/pre-parts", f"partNumber=1&uploadId={upload}", body=b"part")
+        assert status == 200, body
+        xml = f"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>{head['etag']}</ETag></Part></CompleteMultipartUpload>"
+        assert do("POST", "/bkt/pre-parts", f"uploadId={upload}", body=xml.encode())[0] == 200
+        assert do("GET", "/bkt/pre-parts")[2] == b"part"
+        # The method is signed: a URL for reading neither deletes nor overwrites.
+        for wrong in ("DELETE", "PUT", "HEAD"):
+            assert do("GET", "/bkt/pre-parts", as_method=wrong)[0] == 403, wrong
+        assert do("GET", "/bkt/pre-parts")[2] == b"part"
+        late = Signer(KEY, SECRET, offset_s=-120)
+        status, _, body = do("GET", "/bkt/pre-parts", by=late)
+        assert status == 403 and b"expired" in body, body
+        assert do("GET", "/bkt/pre-parts", by=late, expires=600)[0] == 200
+        for expires in (604801, 0, -1):
+            status, _, body = do("GET", "/bkt/pre-parts", expires=expires)
+            assert status in (400, 403), (expires, body)
+        assert do("DELETE", "/bkt/pre-parts")[0] == 204
+        assert do("HEAD", "/bkt/pre-parts")[0] == 404
+
+    @lane.test
+    def the_clock_may_differ_by_a_quarter_of_an_hour():
+        for offset, want in ((-880, 200), (880, 200), (-920, 403), (920, 403)):
+            status, _, body = signed("GET", "/bkt", by=Signer(KEY, SECRET, offset_s=offset))
+            assert status == want and (want == 200 or code(body) == "RequestTimeTooSkewed"), (offset, body)
+
+    @lane.test
+    def what_is_not_signed_or_changed_is_refused_with_its_code():
+        headers = signer.headers("GET", host, "/bkt/x", "", hashlib.sha256(b"").hexdigest())
+        status, _, body = node.request("GET", "/bkt/x", headers={**headers, "x-amz-meta-late": "1"})
+        assert status == 403 and code(body) == "AccessDenied", body
+        status, _, body = signed("GET", "/bkt", by=Signer("NOBODY", SECRET))
+        assert status == 403 and code(body) == "InvalidAccessKeyId", body
+        status, _, body = signed("GET", "/bkt", by=Signer(KEY, "wrong"))
+        assert status == 403 and code(body) == "SignatureDoesNotMatch", body
+        status, _, body = node.request("GET", "/bkt", headers={"Authorization": f"AWS {KEY}:c2lnbmF0dXJl", "Date": "Mon, 30 Nov 2026 00:00:00 GMT"})
+        assert status == 400 and code(body) == "InvalidRequest" and b"AWS4-HMAC-SHA256" in body, body
+        status, _, body = node.request("GET", f"/bkt/x?AWSAccessKeyId={KEY}&Signature=abc&Expires=9999999999")
+        assert status == 400 and b"AWS4-HMAC-SHA256" in body, body
+        # An empty payload signed before a body that is not empty: some peers let it pass.
+        headers = signer.headers("PUT", host, "/bkt/sneaked", "", hashlib.sha256(b"").hexdigest())
+        status, _, body = node.request("PUT", "/bkt/sneaked", body=b"sneaked in", headers=headers)
+        assert status == 400 and code(body) == "XAmzContentSHA256Mismatch", body
+        assert signed("HEAD", "/bkt/sneaked")[0] == 404
+
+    @lane.test
+    def a_bucket_in_the_host_name():
+        virtual = "bkt.s3.example.org"
+        assert signed("PUT", "/dir/in%20host", body=b"virtual", host=virtual)[0] == 200
+        assert signed("GET", "/bkt/dir/in%20host")[2] == b"virtual"
+        assert signed("GET", "/dir/in%20host", host=virtual)[2] == b"virtual"
+        status, _, body = signed("GET", "/", "list-type=2&prefix=dir/", host=virtual)
+        assert status == 200 and b"<Key>dir/in host</Key>" in body and b"<Name>bkt</Name>" in body, body
+        assert signed("GET", "/bkt/dir/in%20host", host="s3.example.org")[2] == b"virtual"  # The domain itself: path style
+        target = signer.presigned("GET", virtual, "/dir/in%20host")
+        assert node.request("GET", target, headers={"Host": virtual})[2] == b"virtual"
+        assert signed("GET", "/dir/in%20host", host="absent.s3.example.org")[0] == 404
+        assert signed("DELETE", "/dir/in%20host", host=virtual)[0] == 204
+        assert signed("HEAD", "/bkt/dir/in%20host")[0] == 404
+
+    def write_credentials(text):
+        path = os.path.join(node.folder, "credentials")
+        with open(path, "w") as f:
+            f.write(text)
+        node.process.send_signal(signal.SIGHUP)
+
+    @lane.test
+    def keys_are_read_again_on_sighup_and_a_bad_file_changes_nothing():
+        """A connection that is kept open sees new keys too; a file that is wrong leaves the old ones in use and says so."""
+        conn = http.client.HTTPConnection("127.0.0.1", node.s3_port, timeout=30)
+
+        def ask(by):
+            conn.request("GET", "/bkt?list-type=2", headers=by.headers("GET", host, "/bkt", "list-type=2"))
+            answer = conn.getresponse()
+            return answer.status if answer.read() is not None else None
+        old, new = Signer(KEY, SECRET), Signer("NEWKEY", "a-secret-of-the-new-key-40-characters-long")
+        assert (ask(old), ask(new)) == (200, 403)
+        write_credentials("key NEWKEY a-secret-of-the-new-key-40-characters-long\n  allow all *\n")
+        wait_for(lambda: ask(new) == 200, "the new key to be taken")
+        assert ask(old) == 403
+        said = node.log_text().count("credentials")
+        write_credentials("key NEWKEY\n  allow everything\n")
+        wait_for(lambda: node.log_text().count("credentials") > said, "the bad file to be named in the log")
+        assert (ask(new), ask(old)) == (200, 403)
+        write_credentials(f"key {KEY} {SECRET}\n  allow all *\n")
+        wait_for(lambda: ask(old) == 200, "the first key to be back")
+        assert ask(new) == 403
+        conn.close()
+
+lane.close()
