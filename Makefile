@@ -128,6 +128,7 @@ TEST_PROGS := $(foreach l,$(LANES_C),$(call progs_of,$(l)))
 CRITERION  ?= -lcriterion
 
 define c_lane
+$(call helpers_of,$(1)) $(addsuffix .o,$(call progs_of,$(1))): | $(D)/stamp-test
 $(O)/tests/$(1)/helpers.a: $(call helpers_of,$(1))
 	@mkdir -p $$(@D)
 	@rm -f $$@
