@@ -175,8 +175,13 @@ static int check_path(const struct conf *conf, const struct conf_listener *liste
                            "device, and nobody could decrypt it",
                            conf_receive_text(listener->receive));
     }
-    if (listener->receive == CONF_RECEIVE_SOCKET && place_is_given(place, &listener->queues)) {
-        return place_error(place, &listener->queues, err, "is not used with receive: socket; remove it");
+    if (listener->receive == CONF_RECEIVE_SOCKET) {
+        return place_is_given(place, &listener->queues) && listener->rx_buffer_size == 0
+                   ? place_error(
+                         place, &listener->queues, err,
+                         "receive: socket asks nothing of queues but rx_buffer_size; set it, or remove "
+                         "queues")
+                   : 0;
     }
     if (listener->queues.count != 0 && listener->queues.count != conf->node.workers) {
         return place_error(place, &listener->queues, err,

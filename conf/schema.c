@@ -398,7 +398,8 @@ const struct schema_row schema_rows[] = {
      .default_text = "0",
      .zero_means = "the receive path's own default",
      .help = "Size of one receive buffer. Bigger buffers mean fewer and larger device writes; on zcrx the "
-             "NIC must support it."},
+             "NIC must support it. On socket with manage_nic, the NIC's own buffers get this size too, where "
+             "the kernel lets users set it (kernel/README.md)."},
     {.name = "listeners[].rx_area_size",
      .type = SCHEMA_SIZE,
      .offset = LISTENER(rx_area_size),
@@ -413,12 +414,13 @@ const struct schema_row schema_rows[] = {
      .size = CONF_INTERFACE_SIZE,
      .flags = SCHEMA_EMPTY,
      .check = check_interface,
-     .help = "Network interface for zcrx and af_xdp; without it, the one that has the address."},
+     .help = "Network interface that is prepared; without it, the one that has the address."},
     {.name = "listeners[].queues",
      .type = SCHEMA_NUMBERS,
      .offset = LISTENER(queues),
      .max = 4095,
-     .help = "NIC receive queues for zcrx and af_xdp, one worker each: \"4-7\" or [4, 5]."},
+     .help = "NIC receive queues for zcrx and af_xdp, one worker each: \"4-7\" or [4, 5]. socket: those "
+             "that get rx_buffer_size; without it, all that RSS uses."},
     {.name = "listeners[].cpus",
      .type = SCHEMA_NUMBERS,
      .offset = LISTENER(cpus),
@@ -473,7 +475,7 @@ const struct schema_row schema_rows[] = {
      .type = SCHEMA_BOOL,
      .offset = LISTENER(manage_nic),
      .default_text = "false",
-     .help = "true: set up the NIC for zcrx or af_xdp at start and undo it at the end. false: check it and "
+     .help = "true: set up the NIC for the listener at start and undo it at the end. false: check it and "
              "print the commands."},
     {.name = "listeners[].bucket",
      .type = SCHEMA_TEXT,

@@ -22,6 +22,9 @@ KERNEL_NICE=${PENSTOCK_KERNEL_NICE:-19}
 # Suites that carry kernels newer than the stable release, in the order they are asked.
 KERNEL_SUITES=${PENSTOCK_KERNEL_SUITES:-trixie-backports sid}
 
+# Run from a makefile, its variables (O, CC, -j, the job server) would reach the kernel's own makefiles.
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES
+
 say() { printf 'kernel: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "nic/nic.h"
 #include "server/cli.h"
 #include "server/lock.h"
@@ -21,6 +22,24 @@ static void state_print(const char *listener, const struct nic_state *state)
     printf("  tcp-data-split %s, hds-thresh %u, rx-gro-hw %s, ntuple %s, %u steering rules, RSS tables %u\n",
            switch_text(state->data_split), state->hds_thresh, switch_text(state->gro_hw.state),
            switch_text(state->ntuple.state), state->rule_count, state->context_count);
+}
+
+/* Only where users can set it; queues that differ from the device are named. */
+static void length_print(const struct nic_state *state)
+{
+    char text[BYTES_SIZE_TEXT_MAX];
+    char most[BYTES_SIZE_TEXT_MAX];
+    if (!nic_has_buf_len(state)) {
+        return;
+    }
+    printf("  rx-buf-len %s, at most %s", bytes_format_size(state->rx_buf_len, text),
+           bytes_format_size(state->rx_buf_len_max, most));
+    for (uint32_t i = 0; i < state->rx_queues && i < NIC_QUEUES_MAX; i++) {
+        if (state->queues[i].buf_len != state->rx_buf_len) {
+            printf(", queue %u %s", i, bytes_format_size(state->queues[i].buf_len, text));
+        }
+    }
+    printf("\n");
 }
 
 static void plan_print(const struct nic_plan *plan)
@@ -61,8 +80,11 @@ static int nic_listener(struct nic_job *job, uint32_t index)
     } else {
         job->seen++;
         state_print(listener->name, state);
+        length_print(state);
         plan_print(plan);
-        if (job->is_apply && nic_apply(state, plan, job->conf->node.data_dir, &err) < 0) {
+        /* What a socket listener cannot have is no failure: it works without. */
+        bool is_tried = listener->receive != CONF_RECEIVE_SOCKET || plan->refusal_count == 0;
+        if (job->is_apply && is_tried && nic_apply(state, plan, job->conf->node.data_dir, &err) < 0) {
             code = cli_fail(CLI_FAILED, "listener %s: %s", listener->name, err.text);
         }
     }
@@ -77,8 +99,10 @@ static int nic_listeners(const struct conf *conf, bool is_apply)
     struct nic_job job = {.conf = conf, .is_apply = is_apply};
     int code = CLI_OK;
     for (uint32_t i = 0; i < conf->listener_count && code == CLI_OK; i++) {
-        if (conf->listeners[i].receive == CONF_RECEIVE_SOCKET) {
-            printf("listener %s: receive: socket needs nothing of a NIC\n", conf->listeners[i].name);
+        const struct conf_listener *listener = &conf->listeners[i];
+        if (listener->receive == CONF_RECEIVE_SOCKET && listener->rx_buffer_size == 0) {
+            printf("listener %s: receive: socket without rx_buffer_size needs nothing of a NIC\n",
+                   listener->name);
             continue;
         }
         code = nic_listener(&job, i);
@@ -92,7 +116,8 @@ static int nic_listeners(const struct conf *conf, bool is_apply)
 static int nic_undo_command(const struct conf *conf)
 {
     struct err err = {""};
-    return nic_undo_all(conf->node.data_dir, &err) < 0 ? cli_fail(CLI_FAILED, "%s", err.text) : CLI_OK;
+    return nic_undo_all(conf->node.data_dir, NIC_UNDO_ALL, &err) < 0 ? cli_fail(CLI_FAILED, "%s", err.text)
+                                                                     : CLI_OK;
 }
 
 static int nic_change(const struct conf *conf, bool is_apply)
@@ -107,6 +132,8 @@ static int nic_change(const struct conf *conf, bool is_apply)
     int code = nic_undo_command(conf); /* An older journal comes first: its found values are the true ones. */
     if (code == CLI_OK && is_apply) {
         code = nic_listeners(conf, true);
+        rc = nic_keep_all(conf->node.data_dir, &err); /* Or the node's start would undo it. */
+        code = rc < 0 && code == CLI_OK ? cli_fail(CLI_FAILED, "%s", err.text) : code;
     }
     lock_release(&lock);
     return code;

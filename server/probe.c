@@ -111,6 +111,23 @@ void probe_nic_zcrx(const struct probe_host *host, const struct nic_state *nic, 
     free(plan);
 }
 
+void probe_nic_socket(const struct nic_state *nic, char to[PROBE_TEXT_MAX])
+{
+    char now[BYTES_SIZE_TEXT_MAX];
+    char most[BYTES_SIZE_TEXT_MAX];
+    if (nic_has_buf_len(nic)) {
+        snprintf(to, PROBE_TEXT_MAX,
+                 "yes: rx-buf-len is %s and can be set per queue, up to %s; with manage_nic: true "
+                 "rx_buffer_size is set",
+                 bytes_format_size(nic->rx_buf_len, now), bytes_format_size(nic->rx_buf_len_max, most));
+        return;
+    }
+    snprintf(to, PROBE_TEXT_MAX,
+             "yes, in the driver's own buffers: this kernel or driver %s does not let users set rx-buf-len "
+             "per queue",
+             nic->driver[0] == '\0' ? "(none)" : nic->driver);
+}
+
 /* What a NIC with zero-copy AF_XDP is still missing; false when that is nothing. */
 static bool xdp_plan_write(const struct probe_host *host, const struct nic_state *nic,
                            char to[PROBE_TEXT_MAX])
@@ -278,6 +295,8 @@ static void nic_print(const struct probe_host *host, const char *interface, uint
     printf("  zcrx   %s\n", text);
     probe_nic_xdp(host, nic, text);
     printf("  af_xdp %s\n", text);
+    probe_nic_socket(nic, text);
+    printf("  socket %s\n", text);
     nic_state_free(nic);
     free(nic);
 }

@@ -35,6 +35,8 @@ const char *probe_host_xdp(const struct probe_host *host, char to[PROBE_TEXT_MAX
 /* One sentence per NIC: works, works after settings, or why not. */
 void probe_nic_zcrx(const struct probe_host *host, const struct nic_state *nic, uint32_t buffer_size,
                     uint16_t port, char to[PROBE_TEXT_MAX]);
+/* Can ordinary sockets have larger buffers on this NIC? */
+void probe_nic_socket(const struct nic_state *nic, char to[PROBE_TEXT_MAX]);
 void probe_nic_xdp(const struct probe_host *host, const struct nic_state *nic, char to[PROBE_TEXT_MAX]);
 
 #endif

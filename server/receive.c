@@ -107,11 +107,78 @@ static int nic_plan_of(const struct conf *conf, uint32_t index, struct receive_p
     return 0;
 }
 
+/* ---- socket: the NIC's own buffers ------------------------------------------------------------------------------ */
+
+static int socket_nic_plan(const struct conf_listener *listener, char interface[IFNAMSIZ],
+                           struct nic_state *state, struct nic_plan *nic, struct err *err)
+{
+    memset(nic, 0, sizeof(*nic));
+    int rc = interface_of(listener, interface, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (strcmp(interface, "lo") == 0) {
+        return err_set(err, -EINVAL, "lo is no NIC");
+    }
+    rc = nic_read(interface, state, err);
+    if (rc == 0 && listener->rx_buffer_size != 0) {
+        const struct nic_socket_wish wish = {.queues = listener->queues.values,
+                                             .queue_count = listener->queues.count,
+                                             .buffer_size = (uint32_t)listener->rx_buffer_size};
+        nic_plan_socket(state, &wish, nic);
+    }
+    return rc;
+}
+
+static void socket_judge(const struct conf_listener *listener, const struct nic_plan *nic,
+                         struct receive_plan *plan, const char *interface)
+{
+    char size[BYTES_SIZE_TEXT_MAX];
+    bytes_format_size(listener->rx_buffer_size, size);
+    if (nic->refusal_count > 0) {
+        /* Nobody asked for it: then a kernel without it is not worth a word. */
+        (void)snprintf(plan->note, sizeof(plan->note), "%s", listener->manage_nic ? nic->refusals[0] : "");
+    } else if (nic->step_count == 0) {
+        (void)snprintf(plan->note, sizeof(plan->note), "%s has rx-buf-len %s", interface, size);
+    } else if (!listener->manage_nic) {
+        (void)snprintf(plan->note, sizeof(plan->note),
+                       "%s could have rx-buf-len %s: manage_nic: true sets it (penstock nic plan)", interface,
+                       size);
+    } else {
+        (void)snprintf(plan->note, sizeof(plan->note), "rx-buf-len %s is set on %u queues of %s", size,
+                       nic->step_count, interface);
+        (void)snprintf(plan->interface, sizeof(plan->interface), "%s", interface);
+        plan->needs_nic = true;
+    }
+}
+
+/* Looks whether the NIC's queues can have the listener's buffer size too. It never keeps a listener from starting. */
+static void socket_nic(const struct conf_listener *listener, struct receive_plan *plan)
+{
+    char interface[IFNAMSIZ];
+    struct err err = {""};
+    struct nic_state *state = calloc(1, sizeof(*state));
+    struct nic_plan *nic = calloc(1, sizeof(*nic));
+    if (listener->rx_buffer_size != 0 && state != NULL && nic != NULL) {
+        if (socket_nic_plan(listener, interface, state, nic, &err) == 0) {
+            socket_judge(listener, nic, plan, interface);
+            nic_state_free(state);
+        } else if (listener->manage_nic) {
+            (void)snprintf(plan->note, sizeof(plan->note), "manage_nic: %.300s", err.text);
+        }
+    }
+    free(state);
+    free(nic);
+}
+
 int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
                      struct err *err)
 {
     struct receive_plan plan;
     memset(&plan, 0, sizeof(plan));
+    if (conf->listeners[index].receive == CONF_RECEIVE_SOCKET) {
+        return socket_nic_plan(&conf->listeners[index], plan.interface, state, nic, err);
+    }
     return nic_plan_of(conf, index, &plan, state, nic, err);
 }
 
@@ -349,6 +416,7 @@ static int receive_socket(const struct conf *conf, uint32_t index, struct receiv
     (void)err; /* It works everywhere. */
     memset(plan, 0, sizeof(*plan));
     plan->ops = conf->listeners[index].tls.certificate[0] == '\0' ? &rx_socket_ops : &tls_rx_ops;
+    socket_nic(&conf->listeners[index], plan);
     return 0;
 }
 
@@ -380,10 +448,11 @@ int receive_choose(const struct conf *conf, uint32_t index, struct receive_plan 
         if (path->look(conf, index, plan, &reason) == 0) {
             plan->may_fall_back = is_auto && path->receive != CONF_RECEIVE_SOCKET;
             if (plan->why[0] == '\0') {
-                (void)snprintf(plan->why, sizeof(plan->why), "%s",
+                (void)snprintf(plan->why, sizeof(plan->why), "%s%s%s",
                                used > 0  ? why
                                : is_auto ? "best path"
-                                         : "as configured"); /* Both are of one size. */
+                                         : "as configured",
+                               plan->note[0] != '\0' ? "; " : "", plan->note); /* A long one is cut. */
             }
             return 0;
         }
@@ -407,13 +476,16 @@ int receive_prepare(const struct conf *conf, uint32_t index, const struct receiv
     }
     /* What an earlier run left is undone by now; undoing here would take back what another listener of this NIC needs. */
     int rc = 0;
+    char interface[IFNAMSIZ];
     if (plan->ops == &rx_xdp_ops) {
         rc = nic_read(plan->interface, state, err);
         if (rc == 0) {
             xdp_plan_of(state, nic);
         }
-    } else {
+    } else if (plan->ops == &rx_zcrx_ops) {
         rc = receive_nic_plan(conf, index, state, nic, err);
+    } else {
+        rc = socket_nic_plan(&conf->listeners[index], interface, state, nic, err);
     }
     if (rc == 0) {
         rc = nic_apply(state, nic, conf->node.data_dir, err);

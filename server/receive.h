@@ -23,9 +23,10 @@ struct receive_plan {
     bool may_fall_back;       /* receive: auto: a path that fails to open is replaced by socket */
     bool has_device;          /* false: device-less zcrx (interface lo), in which the kernel copies */
     bool needs_nic;           /* the NIC must be changed before opening: receive_prepare */
-    char interface[IFNAMSIZ]; /* zcrx, af_xdp: the NIC; "" otherwise */
+    char interface[IFNAMSIZ]; /* zcrx, af_xdp, and socket when it changes the NIC; "" otherwise */
     uint32_t queue_first;     /* worker i takes queue_first + i */
     char why[RECEIVE_WHY_MAX];
+    char note[NIC_TEXT_MAX]; /* socket: what becomes of the NIC's own buffers; may be "" */
 };
 
 /* Looks at listener `index`. 0, or -ENOTSUP with the reason when the path it names does not work here. */
@@ -34,7 +35,8 @@ int receive_choose(const struct conf *conf, uint32_t index, struct receive_plan 
 /* Why zero-copy receive does not work for this listener here; 0 and `plan` filled when it does. */
 int receive_zcrx(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err);
 
-/* What must be set on the listener's NIC; for `penstock nic`. -EINVAL: the listener has no NIC. */
+/* What must be set on the listener's NIC; for `penstock nic`. -EINVAL: the listener has no NIC. A socket listener without
+ * rx_buffer_size asks for nothing: a plan without steps. */
 int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
                      struct err *err);
 

@@ -263,7 +263,7 @@ static int serve_plan(struct serve *serve, struct err *err)
 /* Prepares the NICs that are ours to prepare. What a crashed run left behind is put back first, whoever wants what now. */
 static int serve_prepare_nics(struct serve *serve, struct err *err)
 {
-    int rc = nic_undo_all(serve->conf->node.data_dir, err);
+    int rc = nic_undo_all(serve->conf->node.data_dir, NIC_UNDO_NODE, err);
     for (uint32_t i = 0; rc == 0 && i < serve->conf->listener_count; i++) {
         struct receive_plan *plan = &serve->plans[i];
         if (!plan->needs_nic) {
@@ -271,7 +271,12 @@ static int serve_prepare_nics(struct serve *serve, struct err *err)
         }
         rc = receive_prepare(serve->conf, i, plan, err);
         serve->is_nic_changed[i] = rc == 0;
-        if (rc < 0 && plan->may_fall_back) {
+        if (rc < 0 && plan->ops != &rx_zcrx_ops && plan->ops != &rx_xdp_ops) {
+            LOG_WRN("rx_buf_len_refused", "name=%s action=%s error=%s", serve->conf->listeners[i].name,
+                    LOG_Q("receives into the driver's own buffers"), LOG_Q(err->text));
+            metrics_plan_set(serve->metrics, i, plan->ops->path, err->text);
+            rc = 0;
+        } else if (rc < 0 && plan->may_fall_back) {
             LOG_WRN("receive_fallback", "name=%s path=%s why=%s", serve->conf->listeners[i].name,
                     rx_socket_ops.path, LOG_Q(err->text));
             metrics_plan_set(serve->metrics, i, rx_socket_ops.path, err->text);

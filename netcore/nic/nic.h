@@ -45,6 +45,8 @@ struct nic_queue {
     bool dmabuf;           /* a devmem memory provider owns it */
     bool xsk;              /* an AF_XDP socket owns it */
     bool leased;
+    uint32_t
+        buf_len; /* bytes of its receive buffers, in force now; 0: this kernel or driver does not report it */
 };
 
 /* One RSS table: context 0 is the main one. */
@@ -112,6 +114,7 @@ enum nic_step_kind {
     NIC_STEP_CHANNELS, /* combined */
     NIC_STEP_RSS,      /* main table: equal over the first `value` queues */
     NIC_STEP_CONTEXT,  /* an RSS context of its own: equal over `count` queues from `value` on */
+    NIC_STEP_BUF_LEN,  /* queue, value; found: what undoing sets, 0 for the device's own */
     NIC_STEP_RULE      /* rule */
 };
 
@@ -122,6 +125,8 @@ struct nic_step {
     char name[32];
     uint32_t value;
     uint32_t count;
+    uint32_t queue;
+    uint32_t found;
     enum nic_switch data_split;
     struct ethtool_rx_flow_spec rule;
     uint32_t context; /* of a rule with FLOW_RSS */
@@ -151,6 +156,20 @@ struct nic_xdp_host {
  * driver has XDP and zero-copy is its report, xdp_features, and not judged here. */
 void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host, struct nic_plan *plan);
 
+/* What a listener on ordinary sockets asks of a NIC. */
+struct nic_socket_wish {
+    const uint32_t *queues;
+    uint32_t queue_count; /* 0: every queue that RSS spreads connections over */
+    uint32_t buffer_size; /* bytes, not 0 */
+};
+
+/* Plans receive buffers of that size for ordinary queues, which kernels with the patches 2xx of kernel/ offer. A refusal says why it
+ * cannot be had here; the listener works all the same. */
+void nic_plan_socket(const struct nic_state *state, const struct nic_socket_wish *wish,
+                     struct nic_plan *plan);
+/* Does this kernel let users set the length of a queue's receive buffers on this NIC? */
+bool nic_has_buf_len(const struct nic_state *state);
+
 /* The largest receive buffer the driver is known to take, bytes; 0: only its default; UINT32_MAX: not known. */
 uint32_t nic_driver_buffer_max(const char *driver);
 /* Does the driver have what zcrx needs (queue management and a DMA device), as far as known? */
@@ -162,15 +181,23 @@ bool nic_driver_has_contexts(const char *driver);
 /* ---- applying -------------------------------------------------------------------------------------------------- */
 
 /* Carries the plan out; the journal of this interface (directory/nic-NAME.journal) gets each found value first and is synced.
- * On failure everything done so far is undone and `err` names the step, the kernel's words and the command. */
+ * On failure what this call has done is undone (earlier plans of the interface stay) and `err` names the step, the kernel's words and the
+ * command. */
 int nic_apply(const struct nic_state *state, const struct nic_plan *plan, const char *directory,
               struct err *err);
 /* Plays the journal backwards and removes it. 0 also when there is none. Steps whose value has been changed by somebody else
  * since are left alone and named in the log. */
 int nic_undo(const char *interface, const char *directory, struct err *err);
 
-/* Undoes every journal in the directory. */
-int nic_undo_all(const char *directory, struct err *err);
+/* Keeps what was applied for nodes to find: each journal becomes directory/nic-NAME.kept, which only NIC_UNDO_ALL plays back. */
+int nic_keep_all(const char *directory, struct err *err);
+
+enum nic_undo_scope {
+    NIC_UNDO_NODE,
+    NIC_UNDO_ALL
+}; /* journals that a run left behind; those and what is kept */
+/* Undoes the journals in the directory. */
+int nic_undo_all(const char *directory, enum nic_undo_scope scope, struct err *err);
 
 /* The receive-buffer size the kernel reports for a queue's zcrx registration; 0 when it has none. */
 int nic_queue_buffer_size(const char *interface, uint32_t queue, uint32_t *size, struct err *err);

@@ -9,11 +9,13 @@
  *   feature NAME FOUND SET      rings SPLIT_FOUND HDS_FOUND      channels FOUND SET
  *   rss SIZE Q,Q,Q,...          context FIRST COUNT ID,ID,...  (the ids found: the new one's is not known before it is made)
  *   rule TYPE ADDRESS PORT QUEUE SOURCE_PORT SOURCE_MASK       (found again by its match)
+ *   length QUEUE FOUND SET
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/ethtool_netlink.h>
+#include <linux/netdev.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +102,29 @@ static int set_channels(struct nic_setter *setter, uint32_t combined)
         return -ENOMEM;
     }
     return setter_call(setter, message);
+}
+
+/* Another family than the rest, opened for the occasion. 0 takes the queue's own length back. */
+static int set_buf_len(struct nic_setter *setter, uint32_t queue, uint32_t value)
+{
+    struct nic_genl genl;
+    int rc = nic_genl_open(&genl, NETDEV_FAMILY_NAME, NULL);
+    if (rc < 0) {
+        return rc;
+    }
+    struct nl_msg *message = nic_genl_message(&genl, NIC_NETDEV_CMD_QUEUE_SET, NLM_F_ACK);
+    if (message == NULL || nla_put_u32(message, NETDEV_A_QUEUE_IFINDEX, setter->index) < 0 ||
+        nla_put_u32(message, NETDEV_A_QUEUE_TYPE, NETDEV_QUEUE_TYPE_RX) < 0 ||
+        nla_put_u32(message, NETDEV_A_QUEUE_ID, queue) < 0 ||
+        nla_put_u32(message, NIC_NETDEV_A_QUEUE_RX_BUF_LEN, value) < 0) {
+        nlmsg_free(message);
+        rc = -ENOMEM;
+    } else {
+        rc = nic_genl_call(&genl, message, NULL, NULL);
+        snprintf(setter->words, sizeof(setter->words), "%s", genl.words);
+    }
+    nic_genl_close(&genl);
+    return rc;
 }
 
 /* Writes a table by ioctl: the netlink message is newer (6.17) than the drivers it is needed for. `context` 0 is the main one;
@@ -280,6 +305,9 @@ static int journal_step(int fd, const struct nic_state *state, const struct nic_
         return journal_rss(fd, state);
     case NIC_STEP_CONTEXT:
         return journal_context(fd, state, step);
+    case NIC_STEP_BUF_LEN:
+        snprintf(line, sizeof(line), "length %u %u %u\n", step->queue, step->found, step->value);
+        break;
     default:
         return journal_rule(fd, &step->rule);
     }
@@ -304,6 +332,8 @@ static int apply_step(struct nic_setter *setter, const struct nic_state *state, 
     case NIC_STEP_CONTEXT:
         setter->context = ETH_RXFH_CONTEXT_ALLOC;
         return set_rss_equal(setter, main_context(state)->size, step->value, step->count, &setter->context);
+    case NIC_STEP_BUF_LEN:
+        return set_buf_len(setter, step->queue, step->value);
     default:
         return add_rule(setter, step);
     }
@@ -328,6 +358,8 @@ static int apply_steps(struct nic_setter *setter, const struct nic_state *state,
     return 0;
 }
 
+static int undo_journal(const char *interface, const char *directory, off_t from, struct err *err);
+
 int nic_apply(const struct nic_state *state, const struct nic_plan *plan, const char *directory,
               struct err *err)
 {
@@ -347,12 +379,15 @@ int nic_apply(const struct nic_state *state, const struct nic_plan *plan, const 
         nic_genl_close(&setter.genl);
         return err_set(err, journal, "cannot open a journal in %s: %s", directory, err_text(journal));
     }
-    rc = apply_steps(&setter, state, plan, journal, err);
+    /* What stands there belongs to another listener of this NIC, which keeps it. */
+    off_t before = lseek(journal, 0, SEEK_END);
+    rc = before < 0 ? err_set(err, -errno, "cannot read the journal of %s: %s", state->name, err_text(-errno))
+                    : apply_steps(&setter, state, plan, journal, err);
     close(journal);
     nic_genl_close(&setter.genl);
-    if (rc < 0) {
+    if (rc < 0 && before >= 0) {
         struct err undo_err = {""};
-        if (nic_undo(state->name, directory, &undo_err) < 0) {
+        if (undo_journal(state->name, directory, before, &undo_err) < 0) {
             LOG_ERR("nic_undo_failed", "interface=%s error=%s", state->name, LOG_Q(undo_err.text));
         }
     }
@@ -453,6 +488,27 @@ static int undo_rings(struct nic_setter *setter, const struct nic_state *state, 
     return rc == -EOPNOTSUPP || rc == -EINVAL ? set_rings(setter, NIC_UNKNOWN, has_thresh != 0, thresh) : rc;
 }
 
+/* A provider hides the queue's own length, so what is in force then tells nothing about it. */
+static int undo_buf_len(struct nic_setter *setter, const struct nic_state *state, const char *text)
+{
+    unsigned index = 0;
+    unsigned found = 0;
+    unsigned set = 0;
+    if (sscanf(text, "%u %u %u", &index, &found, &set) != 3 || index >= NIC_QUEUES_MAX) {
+        return -EINVAL;
+    }
+    const struct nic_queue *queue = &state->queues[index];
+    if (index >= state->rx_queues) {
+        return 0; /* The queue is gone, and the kernel has forgotten its length with it. */
+    }
+    if (queue->buf_len != set && !queue->zcrx && !queue->dmabuf) {
+        LOG_INF("nic_left_alone", "interface=%s queue=%u rx_buf_len=%u set=%u", state->name, index,
+                queue->buf_len, set);
+        return 0;
+    }
+    return set_buf_len(setter, index, found);
+}
+
 static int undo_line(struct nic_setter *setter, const struct nic_state *state, const char *line)
 {
     char name[32];
@@ -475,6 +531,9 @@ static int undo_line(struct nic_setter *setter, const struct nic_state *state, c
     }
     if (strncmp(line, "rule ", 5) == 0) {
         return undo_rule(setter, state, line + 5);
+    }
+    if (strncmp(line, "length ", 7) == 0) {
+        return undo_buf_len(setter, state, line + 7);
     }
     return -EINVAL;
 }
@@ -545,7 +604,17 @@ static int undo_all(const char *interface, char *text, struct err *err)
     return rc;
 }
 
-int nic_undo(const char *interface, const char *directory, struct err *err)
+/* What was undone leaves the journal. One that comes back after a crash is harmless: undo is idempotent. */
+static void journal_shorten(const char *path, const char *directory, off_t from)
+{
+    if ((from > 0 ? truncate(path, from) : unlink(path)) < 0) {
+        LOG_WRN("nic_journal_kept", "path=%s error=%s", path, LOG_Q(err_text(-errno)));
+    }
+    (void)journal_sync_directory(directory);
+}
+
+/* Undoes what stands in the journal from byte `from` on. */
+static int undo_journal(const char *interface, const char *directory, off_t from, struct err *err)
 {
     char path[512];
     int rc = 0;
@@ -557,19 +626,52 @@ int nic_undo(const char *interface, const char *directory, struct err *err)
     if (if_nametoindex(interface) == 0) {
         LOG_WRN("nic_journal_dropped", "interface=%s why=%s", interface, LOG_Q("the interface is gone"));
     } else {
-        rc = undo_all(interface, text, err);
+        rc = undo_all(interface, (size_t)from <= strlen(text) ? text + from : text, err);
     }
     free(text);
     if (rc == 0) {
-        unlink(path);
-        (void)journal_sync_directory(
-            directory); /* A journal that comes back after a crash is harmless: undo is idempotent. */
+        journal_shorten(path, directory, from);
         LOG_INF("nic_restored", "interface=%s", interface);
     }
     return rc;
 }
 
-int nic_undo_all(const char *directory, struct err *err)
+int nic_undo(const char *interface, const char *directory, struct err *err)
+{
+    return undo_journal(interface, directory, 0, err);
+}
+
+/* The interface of a file nic-NAME.SUFFIX; false for every other file. */
+static bool journal_interface(const char *file, const char *suffix, char interface[IFNAMSIZ])
+{
+    size_t len = strlen(file);
+    size_t tail = strlen(suffix);
+    if (strncmp(file, "nic-", 4) != 0 || len <= 4 + tail || len - 4 - tail >= IFNAMSIZ ||
+        strcmp(file + len - tail, suffix) != 0) {
+        return false;
+    }
+    snprintf(interface, IFNAMSIZ, "%.*s", (int)(len - 4 - tail), file + 4);
+    return true;
+}
+
+/* What is kept is older than a journal of the same interface, which therefore goes first. */
+static int undo_kept(const char *interface, const char *directory, struct err *err)
+{
+    char kept[512];
+    char journal[512];
+    int rc = nic_undo(interface, directory, err);
+    if (rc < 0) {
+        return rc;
+    }
+    snprintf(kept, sizeof(kept), "%s/nic-%s.kept", directory, interface);
+    journal_path(journal, sizeof(journal), directory, interface);
+    if (rename(kept, journal) < 0) {
+        return err_set(err, -errno, "cannot rename %s: %s", kept, err_text(-errno));
+    }
+    return nic_undo(interface, directory, err);
+}
+
+int nic_undo_all(const char *directory, enum nic_undo_scope scope, struct err *err)
 {
     DIR *dir = opendir(directory);
     if (dir == NULL) {
@@ -578,14 +680,35 @@ int nic_undo_all(const char *directory, struct err *err)
     int rc = 0;
     for (struct dirent *entry = readdir(dir); entry != NULL && rc == 0; entry = readdir(dir)) {
         char interface[IFNAMSIZ];
-        size_t len = strlen(entry->d_name);
-        if (strncmp(entry->d_name, "nic-", 4) != 0 || len < 4 + 8 || len - 12 >= sizeof(interface) ||
-            strcmp(entry->d_name + len - 8, ".journal") != 0) {
-            continue;
+        if (journal_interface(entry->d_name, ".journal", interface)) {
+            rc = nic_undo(interface, directory, err);
+        } else if (scope == NIC_UNDO_ALL && journal_interface(entry->d_name, ".kept", interface)) {
+            rc = undo_kept(interface, directory, err);
         }
-        snprintf(interface, sizeof(interface), "%.*s", (int)(len - 12), entry->d_name + 4);
-        rc = nic_undo(interface, directory, err);
     }
     closedir(dir);
     return rc;
+}
+
+int nic_keep_all(const char *directory, struct err *err)
+{
+    DIR *dir = opendir(directory);
+    if (dir == NULL) {
+        return err_set(err, -errno, "cannot read %s: %s", directory, err_text(-errno));
+    }
+    int rc = 0;
+    for (struct dirent *entry = readdir(dir); entry != NULL && rc == 0; entry = readdir(dir)) {
+        char interface[IFNAMSIZ];
+        char journal[512];
+        char kept[512];
+        if (journal_interface(entry->d_name, ".journal", interface)) {
+            journal_path(journal, sizeof(journal), directory, interface);
+            snprintf(kept, sizeof(kept), "%s/nic-%s.kept", directory, interface);
+            rc = rename(journal, kept) < 0
+                     ? err_set(err, -errno, "cannot rename %s: %s", journal, err_text(-errno))
+                     : 0;
+        }
+    }
+    closedir(dir);
+    return rc == 0 ? journal_sync_directory(directory) : rc;
 }

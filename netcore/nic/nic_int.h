@@ -8,6 +8,12 @@
 
 #include "nic/nic.h"
 
+/* Numbers of the kernel patches 201 and 203 (kernel/README.md). No released Linux has them, and a later one may give them to
+ * something else: nic_has_buf_len therefore wants all of the answers to make sense together before a request is sent. */
+#define NIC_NETDEV_CMD_QUEUE_SET 17
+#define NIC_NETDEV_A_QUEUE_RX_BUF_LEN 9
+#define NIC_ETHTOOL_A_RINGS_RX_BUF_LEN_MAX 19
+
 /* Each fills its part of the struct nic_state behind `ctx` from one answer. */
 void nic_parse_rings(void *ctx, const struct nlattr *first, int len);
 void nic_parse_channels(void *ctx, const struct nlattr *first, int len);

@@ -107,6 +107,13 @@ static uint32_t attr_u32(struct nlattr **attrs, int attribute)
     return attrs[attribute] != NULL ? nla_get_u32(attrs[attribute]) : 0;
 }
 
+/* An attribute that the headers do not know yet: 0 unless it is there and a number of that size. */
+static uint32_t found_u32(const struct nlattr *first, int len, int attribute)
+{
+    const struct nlattr *found = nla_find((struct nlattr *)first, len, attribute);
+    return found != NULL && nla_len(found) == (int)sizeof(uint32_t) ? nla_get_u32(found) : 0;
+}
+
 void nic_parse_rings(void *ctx, const struct nlattr *first, int len)
 {
     struct nic_state *state = ctx;
@@ -123,6 +130,7 @@ void nic_parse_rings(void *ctx, const struct nlattr *first, int len)
     state->has_hds_thresh = attrs[ETHTOOL_A_RINGS_HDS_THRESH] != NULL;
     state->hds_thresh = attr_u32(attrs, ETHTOOL_A_RINGS_HDS_THRESH);
     state->hds_thresh_max = attr_u32(attrs, ETHTOOL_A_RINGS_HDS_THRESH_MAX);
+    state->rx_buf_len_max = found_u32(first, len, NIC_ETHTOOL_A_RINGS_RX_BUF_LEN_MAX);
 }
 
 void nic_parse_channels(void *ctx, const struct nlattr *first, int len)
@@ -352,6 +360,7 @@ void nic_parse_queue(void *ctx, const struct nlattr *first, int len)
     queue->dmabuf = attrs[NETDEV_A_QUEUE_DMABUF] != NULL;
     queue->xsk = attrs[NETDEV_A_QUEUE_XSK] != NULL;
     queue->leased = attrs[NETDEV_A_QUEUE_LEASE] != NULL;
+    queue->buf_len = found_u32(first, len, NIC_NETDEV_A_QUEUE_RX_BUF_LEN);
     struct nlattr *ring = attrs[NETDEV_A_QUEUE_IO_URING];
     queue->zcrx = ring != NULL;
     struct nlattr *size =

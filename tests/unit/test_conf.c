@@ -420,7 +420,8 @@ Test(conf_refuses, areas_that_do_not_fit_their_buffers_or_pages)
         "t.yaml:4:65: listeners[0].queues: 1-2: names 2 queues for node.workers: 1; one worker serves one "
         "queue");
     refuse_listener("receive: socket, queues: 1",
-                    "t.yaml:4:82: listeners[0].queues: 1: is not used with receive: socket; remove it");
+                    "t.yaml:4:82: listeners[0].queues: 1: receive: socket asks nothing of queues but "
+                    "rx_buffer_size; set it, or remove queues");
 }
 
 Test(conf_refuses, listeners_that_pin_the_workers_differently)

@@ -351,6 +351,108 @@ Test(nic_plan, a_rule_that_leads_our_own_port_elsewhere_is_refused)
     cr_expect(refused_with("steers port 9000 to queue 6 alone"), "%s", plan.refusals[0]);
 }
 
+/* ---- ordinary sockets ------------------------------------------------------------------------------------------ */
+
+/* A NIC of a kernel with per-queue rx-buf-len: pages by default, 32 KiB at most. */
+static void state_lengths(const char *driver)
+{
+    state_template(driver);
+    state.index = 3;
+    state.rx_buf_len = 4096;
+    state.rx_buf_len_max = 32768;
+    for (uint32_t i = 0; i < state.rx_queues; i++) {
+        state.queues[i].buf_len = 4096;
+    }
+}
+
+static void plan_lengths(uint32_t size, const uint32_t *queues, uint32_t count)
+{
+    struct nic_socket_wish wish = {.queues = queues, .queue_count = count, .buffer_size = size};
+    nic_plan_socket(&state, &wish, &plan);
+}
+
+Test(nic_plan, a_socket_listener_gets_its_size_on_the_queues_it_names)
+{
+    static const uint32_t queues[] = {2, 5};
+    state_lengths("bnxt_en");
+    plan_lengths(32768, queues, 2);
+    cr_assert(plan.refusal_count == 0, "%s", plan.refusals[0]);
+    cr_assert(plan.step_count == 2, "%u", plan.step_count);
+    cr_expect(plan.steps[1].kind == NIC_STEP_BUF_LEN && plan.steps[1].queue == 5 &&
+              plan.steps[1].value == 32768);
+    cr_expect(strcmp(plan.steps[0].command,
+                     "ynl --family netdev --do queue-set --json '{\"ifindex\": 3, \"type\": \"rx\", "
+                     "\"id\": 2, \"rx-buf-len\": 32768}'") == 0,
+              "%s", plan.steps[0].command);
+}
+
+Test(nic_plan, a_socket_listener_without_queues_gets_all_that_hashing_uses_and_nobody_owns)
+{
+    state_lengths("bnxt_en");
+    memset(state.contexts[0].uses, 0, sizeof(state.contexts[0].uses));
+    state.contexts[0].uses[0] = state.contexts[0].uses[1] = state.contexts[0].uses[3] = true;
+    state.queues[1].zcrx = true;
+    state.queues[3].buf_len = 16384; /* somebody's setting for this queue */
+    plan_lengths(32768, NULL, 0);
+    cr_assert(plan.step_count == 2, "%u", plan.step_count);
+    cr_expect(plan.steps[0].queue == 0 && plan.steps[0].found == 0, "the device's length comes back by 0");
+    cr_expect(plan.steps[1].queue == 3 && plan.steps[1].found == 16384, "a queue's own length comes back");
+    plan_lengths(16384, NULL, 0);
+    cr_expect(plan.step_count == 1 && plan.steps[0].queue == 0, "what is so already needs no step");
+}
+
+Test(nic_plan, lengths_that_cannot_be_had_are_refused_with_the_reason)
+{
+    static const uint32_t queues[] = {1, 9};
+    state_template("bnxt_en"); /* no kernel of the series: nothing is reported */
+    plan_lengths(32768, NULL, 0);
+    cr_expect(refused_with("this kernel or driver bnxt_en has no rx-buf-len per queue"), "%s",
+              plan.refusals[0]);
+    state_lengths("mlx5_core");
+    state.rx_buf_len = state.rx_buf_len_max = 0;
+    plan_lengths(32768, NULL, 0);
+    cr_expect(refused_with("driver mlx5_core leaves it to zero-copy receivers"), "%s", plan.refusals[0]);
+    state_lengths("bnxt_en");
+    plan_lengths(65536, NULL, 0);
+    cr_expect(refused_with("rx_buffer_size 64KiB: ordinary queues take at most 32KiB"), "%s",
+              plan.refusals[0]);
+    plan_lengths(32768, queues, 2);
+    cr_expect(refused_with("queue 9 does not exist (there are 8)") && plan.step_count == 0, "%s",
+              plan.refusals[0]);
+    state.queues[1].zcrx = true;
+    plan_lengths(32768, queues, 1);
+    cr_expect(refused_with("queue 1 belongs to another receiver"), "%s", plan.refusals[0]);
+}
+
+Test(nic_plan, more_queues_than_a_plan_holds_are_refused_not_cut)
+{
+    state_lengths("bnxt_en");
+    state.rx_queues = NIC_STEPS_MAX + 1;
+    for (uint32_t i = 0; i < state.rx_queues; i++) {
+        state.queues[i].buf_len = 4096;
+        state.contexts[0].uses[i] = true;
+    }
+    plan_lengths(32768, NULL, 0);
+    cr_expect(refused_with("queues; name those that count by `queues`") && plan.step_count == 0, "%s",
+              plan.refusals[0]);
+}
+
+/* A later Linux may give the numbers of our patches to something else. */
+Test(nic_plan, answers_that_make_no_sense_together_offer_nothing)
+{
+    state_lengths("bnxt_en");
+    cr_expect(nic_has_buf_len(&state));
+    state.rx_buf_len_max = 1;
+    cr_expect(!nic_has_buf_len(&state), "a maximum below what is set");
+    state.rx_buf_len_max = 30000;
+    cr_expect(!nic_has_buf_len(&state), "no power of two");
+    state_lengths("bnxt_en");
+    for (uint32_t i = 0; i < state.rx_queues; i++) {
+        state.queues[i].buf_len = 0;
+    }
+    cr_expect(!nic_has_buf_len(&state), "no queue reports one");
+}
+
 /* ---- parsing --------------------------------------------------------------------------------------------------- */
 
 static void parse(struct nl_msg *message, void (*fn)(void *, const struct nlattr *, int))
@@ -381,6 +483,28 @@ Test(nic_parse, rings_with_and_without_a_threshold)
     nla_put_u32(message, ETHTOOL_A_RINGS_RX, 256);
     parse(message, nic_parse_rings); /* virtio_net: nothing of the kind */
     cr_expect(state.data_split == NIC_UNKNOWN && !state.has_hds_thresh);
+}
+
+Test(nic_parse, lengths_that_headers_do_not_know_yet)
+{
+    memset(&state, 0, sizeof(state));
+    struct nl_msg *message = message_new();
+    nla_put_u32(message, ETHTOOL_A_RINGS_RX_BUF_LEN, 4096);
+    nla_put_u32(message, NIC_ETHTOOL_A_RINGS_RX_BUF_LEN_MAX, 1048576);
+    parse(message, nic_parse_rings);
+    cr_expect(state.rx_buf_len == 4096 && state.rx_buf_len_max == 1048576);
+    message = message_new();
+    nla_put_u32(message, NETDEV_A_QUEUE_ID, 1);
+    nla_put_u32(message, NETDEV_A_QUEUE_TYPE, NETDEV_QUEUE_TYPE_RX);
+    nla_put_u32(message, NIC_NETDEV_A_QUEUE_RX_BUF_LEN, 32768);
+    parse(message, nic_parse_queue);
+    cr_expect(state.queues[1].buf_len == 32768);
+    message = message_new();
+    nla_put_u32(message, NETDEV_A_QUEUE_ID, 1);
+    nla_put_u32(message, NETDEV_A_QUEUE_TYPE, NETDEV_QUEUE_TYPE_RX);
+    nla_put_u8(message, NIC_NETDEV_A_QUEUE_RX_BUF_LEN, 1); /* something else by that number */
+    parse(message, nic_parse_queue);
+    cr_expect(state.queues[1].buf_len == 0);
 }
 
 static void put_bit(struct nl_msg *message, const char *name)

@@ -111,6 +111,20 @@ Test(probe, af_xdp_on_drivers_with_and_without_zero_copy)
               "socket");
 }
 
+Test(probe, sockets_say_whether_the_nic_can_have_larger_buffers)
+{
+    probe_nic_socket(&nic, text);
+    cr_expect_str_eq(text, "yes, in the driver's own buffers: this kernel or driver ixgbe does not let users "
+                           "set rx-buf-len per queue");
+    nic.rx_queues = 1;
+    nic.rx_buf_len = nic.queues[0].buf_len = 4096;
+    nic.rx_buf_len_max = 32768;
+    probe_nic_socket(&nic, text);
+    cr_expect_str_eq(text,
+                     "yes: rx-buf-len is 4KiB and can be set per queue, up to 32KiB; with manage_nic: true "
+                     "rx_buffer_size is set");
+}
+
 static void expect_xdp(const char *sentence)
 {
     probe_nic_xdp(&host, &nic, text);
