@@ -94,6 +94,18 @@ def refusals():
     refused("a device without such a ring parameter", "EOPNOTSUPP", "", set_device, 8192, name="lo")
 
 
+def failures(pair):
+    """A queue that cannot be restarted: the setting before stays, for every queue."""
+    set_queue(0, 8192)
+    pair.knob("rx_dma/fail_restart", 2)
+    refused("a queue that cannot be restarted", "ENOMEM", "restarting the rx queue failed", set_queue, 1, 16384)
+    refused("device-wide, the second queue cannot be restarted", "ENOMEM", "Restart of Rx queue 1 failed", set_device, 32768)
+    equal("  the device's length is the old one", 4096, rings()[0])
+    set_queue(0, 0)
+    pair.knob("rx_dma/fail_restart", 0)
+    equal("  and nothing of it lingers", [4096, 4096], lengths())
+
+
 def provider():
     set_queue(1, 8192)
     for wish, expected in ((["buf=32768"], (32768, 32768)), ([], (4096, 4096))):
@@ -157,6 +169,7 @@ def main():
     pair = nsim.Pair()
     layers()
     refusals()
+    failures(pair)
     provider()
     lifetime(pair)
     traffic(pair)
