@@ -16,6 +16,7 @@ void timers_init(struct timers *timers, uint64_t now_ns)
         list_init(&timers->slots[i]);
     }
     timers->tick = now_ns / TIMER_TICK_NS;
+    timers->first_tick = timers->tick;
     timers->armed = 0;
 }
 
@@ -37,6 +38,9 @@ void timer_set(struct timers *timers, struct timer *timer, uint64_t deadline_ns)
     }
     uint64_t tick = timer_tick_of(deadline_ns);
     tick = tick < timers->tick ? timers->tick : tick;
+    /* The slot's first visit, which may be turns of the wheel before the timer is due. */
+    uint64_t visit = timers->tick + (tick - timers->tick) % TIMER_SLOTS;
+    timers->first_tick = visit < timers->first_tick ? visit : timers->first_tick;
     timer->deadline_ns = deadline_ns;
     list_append(&timers->slots[tick % TIMER_SLOTS], &timer->link);
     timers->armed++;
@@ -79,14 +83,17 @@ struct timer *timers_take_due(struct timers *timers, uint64_t now_ns)
     return NULL;
 }
 
-uint64_t timers_deadline(const struct timers *timers)
+uint64_t timers_deadline(struct timers *timers)
 {
     if (timers->armed == 0) {
         return TIME_NEVER;
     }
+    /* What was found empty before stays so until a timer is set, and each turn of the worker asks: the search goes on where it ended. */
+    uint64_t first = timers->first_tick > timers->tick ? timers->first_tick : timers->tick;
     for (uint64_t i = 0; i < TIMER_SLOTS; i++) {
-        if (!list_is_empty(&timers->slots[(timers->tick + i) % TIMER_SLOTS])) {
-            return (timers->tick + i) * TIMER_TICK_NS;
+        if (!list_is_empty(&timers->slots[(first + i) % TIMER_SLOTS])) {
+            timers->first_tick = first + i;
+            return timers->first_tick * TIMER_TICK_NS;
         }
     }
     CHECK(timers->armed == 0); /* Armed timers are in slots. */

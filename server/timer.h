@@ -28,7 +28,8 @@ struct timer {
 
 struct timers {
     struct list slots[TIMER_SLOTS];
-    uint64_t tick; /* the next tick to be looked at */
+    uint64_t tick;       /* the next tick to be looked at */
+    uint64_t first_tick; /* no timer lies in a slot before this tick's, counted from `tick` on */
     uint32_t armed;
 };
 
@@ -53,6 +54,6 @@ void timer_cancel(struct timers *timers, struct timer *timer);
 struct timer *timers_take_due(struct timers *timers, uint64_t now_ns);
 
 /* When to look again: the end of the first occupied tick, or TIME_NEVER. */
-uint64_t timers_deadline(const struct timers *timers);
+uint64_t timers_deadline(struct timers *timers);
 
 #endif
