@@ -375,7 +375,10 @@ static void thread_loop(struct thread *thread)
         uint64_t wait_ns = deadline_ns == TIME_NEVER ? TIME_NEVER
                            : deadline_ns > now_ns    ? deadline_ns - now_ns
                                                      : 0;
-        int rc = uring_submit_and_wait(&thread->uring, wait_ns);
+        gather_turn(&thread->gather, now_ns, thread->worker.gatherable);
+        int rc = gather_wants(&thread->gather, wait_ns)
+                     ? uring_submit_and_gather(&thread->uring, GATHER_COUNT, GATHER_NS)
+                     : uring_submit_and_wait(&thread->uring, wait_ns);
         CHECK(rc == 0); /* The ring itself is broken: nothing can be promised any more. */
         if (uring_reap(&thread->uring, THREAD_REAP) == THREAD_REAP) {
             metrics_add(&thread->worker.cells->stage_full[METRICS_STAGE_REAP], 1);

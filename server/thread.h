@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/uring.h"
+#include "server/gather.h"
 #include "server/metrics.h"
 #include "server/receive.h"
 #include "server/worker.h"
@@ -42,6 +43,7 @@ struct thread {
     struct store_port *port;
     struct rx *rx[CONF_LISTENERS_MAX];
     struct worker worker;
+    struct gather gather;
     struct worker_message drain;
     struct worker_message stop;
     bool is_drain_posted;

@@ -257,8 +257,11 @@ static void worker_stop_conn(struct conn *conn)
 
 static void worker_messages(struct worker *worker)
 {
-    mpsc_clear(&worker->messages);
     struct mpsc_node *node = mpsc_take_all(&worker->messages);
+    if (node !=
+        NULL) { /* Not in each turn: it is a system call. A signal that is left over wakes once for nothing. */
+        mpsc_clear(&worker->messages);
+    }
     while (node != NULL) {
         struct worker_message *message = CONTAINER_OF(node, struct worker_message, node);
         node = node->next;
@@ -308,7 +311,11 @@ static void worker_rx(struct worker *worker, struct listener *listener)
         metrics_add(&worker->cells->stage_full[METRICS_STAGE_RX], 1);
     }
     for (int i = 0; i < count; i++) {
-        worker_rx_event(listener, &worker->rx_events[i]);
+        const struct rx_event *event = &worker->rx_events[i];
+        if (event->kind == RX_DATA && listener->info.flow == RX_FLOW_READ) {
+            worker->gatherable += event->slice.len;
+        }
+        worker_rx_event(listener, event);
     }
 }
 

@@ -192,6 +192,11 @@ static bool uring_side_needs_turn(const struct uring *uring)
 
 int uring_submit_and_wait(struct uring *uring, uint64_t timeout_ns)
 {
+    return uring_submit_and_gather(uring, 1, timeout_ns);
+}
+
+int uring_submit_and_gather(struct uring *uring, uint32_t count, uint64_t timeout_ns)
+{
     struct io_uring_cqe *cqe = NULL;
     struct __kernel_timespec ts = {.tv_sec = (long long)(timeout_ns / NS_PER_S),
                                    .tv_nsec = (long long)(timeout_ns % NS_PER_S)};
@@ -202,8 +207,8 @@ int uring_submit_and_wait(struct uring *uring, uint64_t timeout_ns)
     if (timeout_ns == 0 || uring_side_needs_turn(uring)) {
         rc = io_uring_submit_and_get_events(&uring->ring);
     } else {
-        rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, 1, timeout_ns == TIME_NEVER ? NULL : &ts,
-                                              NULL);
+        rc = io_uring_submit_and_wait_timeout(&uring->ring, &cqe, count,
+                                              timeout_ns == TIME_NEVER ? NULL : &ts, NULL);
     }
     if (rc >= 0) {
         uring->submitted += (uint32_t)rc;

@@ -88,6 +88,8 @@ int uring_submit(struct uring *uring);
 /* Submits and waits until at least one completion is there or timeout_ns passed (0: only collects what is ready).
  * 0, also on timeout and on signals; otherwise -errno. */
 int uring_submit_and_wait(struct uring *uring, uint64_t timeout_ns);
+/* The same, but waits for `count` completions (or the timeout): one wake-up for many. */
+int uring_submit_and_gather(struct uring *uring, uint32_t count, uint64_t timeout_ns);
 /* Hands at most `max` completions to their handlers and returns how many. */
 uint32_t uring_reap(struct uring *uring, uint32_t max);
 

@@ -47,6 +47,7 @@ struct rx_socket {
     struct socket_buffer *buffers;
     uint32_t *free_stack;
     uint32_t free_count;
+    bool has_queued; /* a receive is queued whose bytes are known to be there: it ends when it is submitted */
     struct list starved; /* connections that are readable and found no free buffer */
     struct list over;    /* connections that are readable and hold conn_buffers_max */
 };
@@ -160,6 +161,7 @@ static void socket_recv_start(struct rx_socket *sock, struct ktcp_conn *conn)
     struct io_uring_sqe *sqe = uring_sqe(sock->ktcp.uring);
     io_uring_prep_recv(sqe, conn->fd, to, size - conn->fill, MSG_DONTWAIT);
     conn->receiving = true;
+    sock->has_queued = true;
     ktcp_op_submit(&sock->ktcp, &conn->recv_op, sqe);
 }
 
@@ -295,6 +297,7 @@ static void socket_wake(struct rx_socket *sock, struct list *waiting)
 static int socket_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, uint32_t max)
 {
     struct rx_socket *sock = (struct rx_socket *)rx;
+    sock->has_queued = false;
     if (sock->free_count > 0) {
         socket_wake(sock, &sock->starved);
         socket_wake(sock, &sock->over);
@@ -305,7 +308,7 @@ static int socket_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, 
 static uint64_t socket_deadline(struct rx *rx)
 {
     const struct rx_socket *sock = (const struct rx_socket *)rx;
-    if (sock->free_count > 0 && !list_is_empty(&sock->starved)) {
+    if (sock->has_queued || (sock->free_count > 0 && !list_is_empty(&sock->starved))) {
         return 0;
     }
     return ktcp_deadline(rx);

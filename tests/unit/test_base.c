@@ -238,6 +238,26 @@ Test(uring, completions_reach_the_handler_of_their_class)
     uring_close(&uring);
 }
 
+/* Method: one completion is there from the start; a wait for two ends only with the timeout, a wait for one at once. */
+Test(uring, gathering_waits_for_so_many_completions_or_the_timeout)
+{
+    static struct uring uring;
+    struct uring_options options = {.sq_entries = 4, .cq_entries = 16};
+    struct err err = {""};
+    cr_assert(uring_open(&uring, &options, &err) == 0, "%s", err.text);
+    for (uint32_t count = 1; count <= 2; count++) {
+        struct io_uring_sqe *sqe = uring_sqe(&uring);
+        io_uring_prep_nop(sqe);
+        uring_sqe_bind(sqe, URING_CLASS_NONE, NULL);
+        uint64_t timeout_ns = count == 1 ? TIME_NEVER : 20 * NS_PER_MS;
+        uint64_t begin_ns = clock_monotonic_ns();
+        cr_assert(uring_submit_and_gather(&uring, count, timeout_ns) == 0);
+        cr_expect(count == 1 || clock_monotonic_ns() - begin_ns >= timeout_ns, "it waited for the second");
+        cr_expect(uring_reap(&uring, 16) == 1, "what was there is reaped all the same");
+    }
+    uring_close(&uring);
+}
+
 static void side_done(void *ctx, void *op, const struct io_uring_cqe *cqe)
 {
     (void)op;

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/rng.h"
+#include "server/gather.h"
 #include "server/hash.h"
 #include "server/peer.h"
 #include "server/raw.h"
@@ -69,6 +70,63 @@ Test(timer, a_long_sleep_fires_everything_that_was_due)
     cr_assert_null(timers_take_due(&timers, 999 * NS_PER_S));
     cr_assert_eq(timers_take_due(&timers, 100000 * NS_PER_S), &far);
     cr_assert_eq(timers_deadline(&timers), TIME_NEVER);
+}
+
+/* The search for the next deadline remembers where it ended: a timer set before that place must be seen all the same. */
+Test(timer, a_nearer_timer_set_after_the_search_is_found)
+{
+    static struct timers timers;
+    struct timer near;
+    struct timer far;
+    timers_init(&timers, 0);
+    timer_init(&near);
+    timer_init(&far);
+    timer_set(&timers, &far, 8 * NS_PER_S);
+    cr_assert_eq(timers_deadline(&timers), 8 * NS_PER_S);
+    timer_set(&timers, &near, 2 * NS_PER_S);
+    cr_expect_eq(timers_deadline(&timers), 2 * NS_PER_S);
+    timer_cancel(&timers, &near);
+    cr_expect_eq(timers_deadline(&timers), 8 * NS_PER_S);
+    /* Turns of the wheel away, in a slot before that of the far one: the wheel is looked at when it comes by. */
+    timer_set(&timers, &near, 3 * NS_PER_S + TIMER_SLOTS * TIMER_TICK_NS);
+    cr_expect_eq(timers_deadline(&timers), 3 * NS_PER_S);
+    cr_assert_null(timers_take_due(&timers, 4 * NS_PER_S));
+    cr_expect_eq(timers_deadline(&timers), 8 * NS_PER_S);
+    cr_expect_eq(timers_take_due(&timers, 8 * NS_PER_S), &far);
+    cr_expect_eq(timers_deadline(&timers), 3 * NS_PER_S + TIMER_SLOTS * TIMER_TICK_NS);
+}
+
+/* ---- gathering --------------------------------------------------------------------------------------------------- */
+
+Test(gather, only_fast_payload_makes_the_worker_wait_for_more)
+{
+    struct gather gather = {0};
+    uint64_t now = NS_PER_S;
+    gather_turn(&gather, now, 0);
+    cr_expect(!gather_wants(&gather, TIME_NEVER), "an idle node answers at once");
+    gather_turn(&gather, now + GATHER_WINDOW_NS / 2, GATHER_RATE_MIN);
+    cr_expect(!gather_wants(&gather, TIME_NEVER), "no window has passed yet");
+    uint64_t enough = GATHER_RATE_MIN / (NS_PER_S / GATHER_WINDOW_NS) + 1;
+    now += GATHER_WINDOW_NS;
+    gather_turn(&gather, now, enough);
+    cr_expect(gather_wants(&gather, TIME_NEVER));
+    cr_expect(gather_wants(&gather, GATHER_NS + 1));
+    cr_expect(!gather_wants(&gather, GATHER_NS), "what is due sooner is not delayed");
+    cr_expect(!gather_wants(&gather, 0));
+    now += 2 * GATHER_WINDOW_NS;
+    gather_turn(&gather, now, 2 * enough);
+    cr_expect(!gather_wants(&gather, TIME_NEVER), "half of the rate");
+}
+
+/* The first window after hours of sleep, and after more bytes than ever come between two turns. */
+Test(gather, long_sleeps_and_large_counts_do_not_overflow)
+{
+    struct gather gather = {0};
+    gather_turn(&gather, 100 * 3600 * NS_PER_S, 1000 * MIB);
+    cr_expect(!gather_wants(&gather, TIME_NEVER));
+    gather_turn(&gather, 100 * 3600 * NS_PER_S + GATHER_WINDOW_NS, (1ULL << 43) + 1000 * MIB);
+    cr_expect_eq(gather.rate, (1ULL << 43) * 1000);
+    cr_expect(gather_wants(&gather, TIME_NEVER));
 }
 
 /* ---- peers ----------------------------------------------------------------------------------------------------- */
