@@ -189,8 +189,7 @@ void filter_submit(struct filter_frame *frame, enum filter_job job, int level)
 
 static void filter_collect(struct filter *filter)
 {
-    mpsc_clear(&filter->to_worker);
-    struct mpsc_node *node = mpsc_take_all(&filter->to_worker);
+    struct mpsc_node *node = mpsc_collect(&filter->to_worker);
     while (node != NULL) {
         struct filter_frame *frame = CONTAINER_OF(node, struct filter_frame, node);
         node = node->next;

@@ -137,8 +137,7 @@ static void hasher_take_back(struct hasher *hasher, struct hash_job *job)
 
 static void hasher_collect(struct hasher *hasher)
 {
-    mpsc_clear(&hasher->to_worker);
-    struct mpsc_node *node = mpsc_take_all(&hasher->to_worker);
+    struct mpsc_node *node = mpsc_collect(&hasher->to_worker);
     while (node != NULL) {
         struct hash_job *job = CONTAINER_OF(node, struct hash_job, node);
         node = node->next;
@@ -152,6 +151,7 @@ static void hasher_wait(struct hasher *hasher)
     struct pollfd wait = {.fd = hasher->to_worker.event_fd, .events = POLLIN};
     int rc = poll(&wait, 1, -1);
     CHECK(rc >= 0 || errno == EINTR);
+    mpsc_clear(&hasher->to_worker); /* A signal left over beside an empty queue would end every wait. */
     hasher_collect(hasher);
 }
 

@@ -257,11 +257,7 @@ static void worker_stop_conn(struct conn *conn)
 
 static void worker_messages(struct worker *worker)
 {
-    struct mpsc_node *node = mpsc_take_all(&worker->messages);
-    if (node !=
-        NULL) { /* Not in each turn: it is a system call. A signal that is left over wakes once for nothing. */
-        mpsc_clear(&worker->messages);
-    }
+    struct mpsc_node *node = mpsc_collect(&worker->messages);
     while (node != NULL) {
         struct worker_message *message = CONTAINER_OF(node, struct worker_message, node);
         node = node->next;

@@ -50,6 +50,16 @@ struct mpsc_node *mpsc_take_all(struct mpsc *queue)
     return oldest;
 }
 
+struct mpsc_node *mpsc_collect(struct mpsc *queue)
+{
+    if (atomic_load_explicit(&queue->head, memory_order_relaxed) == NULL) {
+        return NULL; /* Whoever pushes now finds it empty and signals. */
+    }
+    /* Before the take: a push after it signals anew, and clearing that would leave its node without a wake-up. */
+    mpsc_clear(queue);
+    return mpsc_take_all(queue);
+}
+
 void mpsc_wake(struct mpsc *queue)
 {
     uint64_t one = 1;

@@ -26,6 +26,9 @@ void mpsc_close(struct mpsc *queue);
 void mpsc_push(struct mpsc *queue, struct mpsc_node *node);
 /* Consumer only: all nodes pushed so far, oldest first, linked by next; NULL when there are none. */
 struct mpsc_node *mpsc_take_all(struct mpsc *queue);
+/* Consumer only, for one that looks in each turn: as mpsc_take_all, and the eventfd is cleared; no system call when there is nothing.
+ * A signal may be left over beside an empty queue: it wakes once for nothing. */
+struct mpsc_node *mpsc_collect(struct mpsc *queue);
 /* Any thread: wakes the consumer without a message. */
 void mpsc_wake(struct mpsc *queue);
 /* Consumer only: clears the eventfd after it was seen readable. */

@@ -2,8 +2,12 @@
 /* Units of netcore/base. Goal: each helper's contract, with its limits; method: direct calls. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -184,6 +188,68 @@ Test(mpsc, every_message_of_every_producer_arrives_once_and_in_its_order)
     uint64_t wakes = 0;
     cr_expect(read(queue.event_fd, &wakes, sizeof(wakes)) == sizeof(wakes));
     cr_expect(wakes > 0);
+    mpsc_close(&queue);
+}
+
+static _Atomic int collector_tid;
+
+static void *collect(void *arg)
+{
+    collector_tid = gettid();
+    *(struct mpsc_node **)arg = mpsc_collect(&queue);
+    return NULL;
+}
+
+static char thread_state(int tid)
+{
+    char path[64];
+    char line[256] = "";
+    snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+    FILE *file = fopen(path, "r");
+    if (file == NULL || fgets(line, sizeof(line), file) == NULL) {
+        line[0] = '\0';
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    const char *name_end = strrchr(line, ')');
+    return name_end != NULL ? name_end[2] : '?';
+}
+
+/* Method: with an event that blocks, the consumer is caught in the middle of clearing it. If it had taken the nodes before, a node
+ * pushed now would signal, and the clearing would swallow that signal: the node would lie there and nobody would wake. */
+Test(mpsc, collecting_clears_the_signal_before_it_takes, .timeout = 60)
+{
+    pthread_t thread;
+    struct mpsc_node *got = NULL;
+    static struct message pair[2];
+    cr_assert(mpsc_open(&queue) == 0);
+    close(queue.event_fd);
+    queue.event_fd = eventfd(0, EFD_CLOEXEC);
+    cr_assert(queue.event_fd >= 0);
+    mpsc_push(&queue, &pair[0].node);
+    mpsc_clear(&queue);
+    cr_assert(pthread_create(&thread, NULL, collect, &got) == 0);
+    while (collector_tid == 0 || thread_state(collector_tid) != 'S') {
+        sched_yield();
+    }
+    cr_expect(atomic_load(&queue.head) == &pair[0].node, "still in the queue");
+    mpsc_push(&queue, &pair[1].node);
+    mpsc_wake(&queue);
+    pthread_join(thread, NULL);
+    cr_expect(got == &pair[0].node && got->next == &pair[1].node && pair[1].node.next == NULL);
+    cr_expect(mpsc_take_all(&queue) == NULL);
+    mpsc_close(&queue);
+}
+
+/* A signal without a message stays, because looking at an empty queue costs no system call. */
+Test(mpsc, collecting_from_an_empty_queue_leaves_the_event_alone)
+{
+    cr_assert(mpsc_open(&queue) == 0);
+    struct pollfd wait = {.fd = queue.event_fd, .events = POLLIN};
+    mpsc_wake(&queue);
+    cr_expect(mpsc_collect(&queue) == NULL);
+    cr_expect(poll(&wait, 1, 0) == 1);
     mpsc_close(&queue);
 }
 
