@@ -463,6 +463,53 @@ int receive_choose(const struct conf *conf, uint32_t index, struct receive_plan 
     return err_set(err, -ENOTSUP, "listener %s: receive: %.900s", listener->name, why);
 }
 
+/* ---- several queues -------------------------------------------------------------------------------------------- */
+
+uint32_t receive_queue(const struct conf_listener *listener, const struct receive_plan *plan, uint32_t worker)
+{
+    return listener->queues.count > 0 ? listener->queues.values[worker % listener->queues.count]
+                                      : plan->queue_first + worker;
+}
+
+int receive_group_open(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
+                       struct rx_group **out, struct err *err)
+{
+    uint32_t queues[CONF_NUMBERS_MAX];
+    uint32_t workers = conf->node.workers;
+    if (plan->ops != &rx_zcrx_ops || !plan->has_device || workers < 2 || workers > CONF_NUMBERS_MAX) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < workers; i++) {
+        queues[i] = receive_queue(&conf->listeners[index], plan, i);
+    }
+    return rx_group_open(out, queues, workers, err);
+}
+
+void receive_group_start(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
+                         struct rx_group *group)
+{
+    const char *name = conf->listeners[index].name;
+    struct err err = {""};
+    struct nic_state *state = calloc(1, sizeof(*state));
+    if (state == NULL || nic_read(plan->interface, state, &err) < 0) {
+        LOG_WRN("zcrx_napi_unknown", "name=%s error=%s", name, LOG_Q(err.text));
+    }
+    for (uint32_t queue = 0; state != NULL && queue < state->rx_queues && queue < NIC_QUEUES_MAX; queue++) {
+        int owner = RX_GROUP_NOBODY;
+        for (uint32_t i = 0; i < conf->node.workers; i++) {
+            owner = receive_queue(&conf->listeners[index], plan, i) == queue ? (int)i : owner;
+        }
+        rx_group_napi_add(group, state->queues[queue].napi_id, owner);
+    }
+    if (!rx_group_start(group)) {
+        LOG_WRN("zcrx_not_shared", "name=%s why=%s", name, LOG_Q("not every worker has a zero-copy queue"));
+    }
+    if (state != NULL) {
+        nic_state_free(state);
+    }
+    free(state);
+}
+
 /* ---- changing the NIC ------------------------------------------------------------------------------------------ */
 
 int receive_prepare(const struct conf *conf, uint32_t index, const struct receive_plan *plan, struct err *err)

@@ -15,6 +15,7 @@
 #include "conf/conf.h"
 #include "nic/nic.h"
 #include "rx/rx.h"
+#include "rx/rx_group.h"
 
 #define RECEIVE_WHY_MAX 1024U
 
@@ -43,6 +44,15 @@ int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *
 /* Applies what this listener needs; nic_undo_all has put back before what an earlier run left behind. */
 int receive_prepare(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
                     struct err *err);
+/* The NIC queue of a worker. */
+uint32_t receive_queue(const struct conf_listener *listener, const struct receive_plan *plan,
+                       uint32_t worker);
+/* Several zcrx queues: what their workers share. `out` stays NULL where there is nothing to share. */
+int receive_group_open(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
+                       struct rx_group **out, struct err *err);
+/* All workers have opened: tells the group which queue has which NAPI instance, and starts it. */
+void receive_group_start(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
+                         struct rx_group *group);
 /* Undoes receive_prepare. Trouble is logged. */
 void receive_restore(const struct conf *conf, const struct receive_plan *plan);
 

@@ -54,6 +54,7 @@ struct serve {
     uint64_t deadline_ns;
     uint64_t keys_generation;
     struct receive_plan plans[CONF_LISTENERS_MAX];
+    struct rx_group *groups[CONF_LISTENERS_MAX]; /* zcrx on several queues */
     bool is_nic_changed[CONF_LISTENERS_MAX];
 };
 
@@ -300,6 +301,29 @@ static void serve_restore_nics(const struct serve *serve)
     }
 }
 
+static int serve_open_groups(struct serve *serve, struct err *err)
+{
+    for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
+        int rc = receive_group_open(serve->conf, i, &serve->plans[i], &serve->groups[i], err);
+        if (rc < 0) {
+            return rc;
+        }
+        for (uint32_t worker = 0; worker < serve->conf->node.workers; worker++) {
+            serve->threads[worker].groups[i] = serve->groups[i];
+        }
+    }
+    return 0;
+}
+
+static void serve_start_groups(struct serve *serve)
+{
+    for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
+        if (serve->groups[i] != NULL) {
+            receive_group_start(serve->conf, i, &serve->plans[i], serve->groups[i]);
+        }
+    }
+}
+
 static int serve_start_threads(struct serve *serve, struct err *err)
 {
     for (uint32_t i = 0; i < serve->conf->node.workers; i++) {
@@ -321,6 +345,7 @@ static int serve_start_threads(struct serve *serve, struct err *err)
             return err_set(err, rc, "%s", thread->err.text);
         }
     }
+    serve_start_groups(serve);
     return 0;
 }
 
@@ -344,6 +369,9 @@ static int serve_open(struct serve *serve, struct err *err)
     }
     serve_log_devices(serve);
     rc = serve_prepare_nics(serve, err);
+    if (rc == 0) {
+        rc = serve_open_groups(serve, err);
+    }
     if (rc == 0) {
         rc = serve_start_threads(serve, err);
     }
@@ -461,6 +489,9 @@ static void serve_close(struct serve *serve)
     }
     for (uint32_t i = 0; i < serve->threads_started; i++) {
         thread_join(&serve->threads[i]);
+    }
+    for (uint32_t i = 0; i < CONF_LISTENERS_MAX; i++) {
+        rx_group_close(serve->groups[i]);
     }
     serve_restore_nics(serve); /* The rings are closed, so no queue of ours is in use any more. */
     if (serve->store != NULL) {

@@ -172,8 +172,8 @@ static int thread_open_rx(struct thread *thread, uint32_t index, uint64_t area_o
         .keepalive_s = (uint32_t)(conf->limits.tcp_keepalive_ns / NS_PER_S),
         .user_timeout_ms = (uint32_t)(conf->limits.tcp_user_timeout_ns / NS_PER_MS),
         .interface = plan->has_device ? plan->interface : NULL,
-        .queue = conf->queues.count > 0 ? conf->queues.values[thread->index % conf->queues.count]
-                                        : plan->queue_first + thread->index,
+        .queue = receive_queue(conf, plan, thread->index),
+        .group = thread->groups[index],
     };
     struct tls_rx_options tls = {
         .context = thread->shared->tls[index],
@@ -353,6 +353,11 @@ static void thread_gauges(struct thread *thread, uint64_t now_ns, uint64_t *next
     metrics_set(&cells->ring_submitted, thread->uring.submitted);
     metrics_set(&cells->ring_completed, thread->uring.completed);
     metrics_set(&cells->ring_overflows, thread->uring.cq_overflows);
+    uint64_t handed = 0;
+    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        handed += atomic_load_explicit(&thread->rx[i]->stats.conns_handed, memory_order_relaxed);
+    }
+    metrics_set(&cells->accept_moved, handed);
 }
 
 static bool thread_is_done(const struct thread *thread)

@@ -28,6 +28,7 @@ struct thread {
     struct store *store;
     struct metrics *metrics;
     struct receive_plan plans[CONF_LISTENERS_MAX]; /* the receive path chosen for each listener */
+    struct rx_group *groups[CONF_LISTENERS_MAX];   /* zcrx on several queues; NULL otherwise */
     int ended_fd;                                  /* eventfd, written when the loop has ended */
 
     /* out */

@@ -144,10 +144,98 @@ void zcrx_area_close(struct zcrx_area *area)
     for (uint32_t i = 0; i < area->buffer_count; i++) {
         CHECK(area->buffers[i].refs == 0);
     }
+    if (area->returns != NULL) {
+        munmap(area->returns, area->region_size);
+        area->returns = NULL;
+        area->buffers = NULL;
+        return;
+    }
     free(area->buffers);
     area->buffers = NULL;
     /* The refill region stays mapped: the kernel reads it until the ring is closed. It is a few pages once per process
      * life of a listener, and unmapping early would turn a late read into a fault. */
+}
+
+/* ---- borrowing ------------------------------------------------------------------------------------------------- */
+
+void zcrx_area_lend(struct zcrx_area *area, struct zcrx_lender *lender)
+{
+    struct zcrx_ctrl ctrl = {.zcrx_id = area->id, .op = ZCRX_CTRL_EXPORT};
+    int rc = io_uring_register_zcrx_ctrl(&area->uring->ring, &ctrl);
+    struct mpsc *inbox = lender->inbox;
+    *lender = (struct zcrx_lender){.fd = rc < 0 ? -1 : (int)ctrl.zc_export.zcrx_fd,
+                                   .addr = area->addr,
+                                   .len = area->len,
+                                   .token = area->token,
+                                   .buffer_size = area->buffer_size,
+                                   .buffer_count = area->buffer_count,
+                                   .inbox = inbox};
+}
+
+void zcrx_area_lend_end(struct zcrx_lender *lender)
+{
+    if (lender->fd >= 0) {
+        close(lender->fd);
+    }
+    lender->fd = -1;
+}
+
+int zcrx_area_borrow(struct zcrx_area *area, const struct zcrx_lender *lender, struct uring *uring,
+                     uint32_t return_kind)
+{
+    struct io_uring_zcrx_ifq_reg reg = {.if_idx = (uint32_t)lender->fd, .flags = ZCRX_REG_IMPORT};
+    memset(area, 0, sizeof(*area));
+    list_init(&area->late);
+    uint64_t returns_size = bytes_round_up(lender->buffer_count * sizeof(struct zcrx_return), 64);
+    area->region_size = returns_size + lender->buffer_count * sizeof(struct zcrx_buffer);
+    uint8_t *tables =
+        mmap(NULL, area->region_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (tables == MAP_FAILED) {
+        return -errno;
+    }
+    int rc = lender->fd < 0                ? -EOPNOTSUPP
+             : lender->register_fn != NULL ? lender->register_fn(&uring->ring, &reg)
+                                           : io_uring_register_ifq(&uring->ring, &reg);
+    if (rc < 0) {
+        munmap(tables, area->region_size);
+        return rc;
+    }
+    area->returns = (struct zcrx_return *)tables;
+    area->buffers = (struct zcrx_buffer *)(tables + returns_size);
+    area->uring = uring;
+    area->id = reg.zcrx_id;
+    area->addr = lender->addr;
+    area->len = lender->len;
+    area->token = lender->token;
+    area->buffer_size = lender->buffer_size;
+    area->buffer_count = lender->buffer_count;
+    area->lender_inbox = lender->inbox;
+    for (uint32_t i = 0; i < area->buffer_count; i++) {
+        list_init(&area->buffers[i].late_node);
+        area->returns[i].kind = return_kind;
+        area->returns[i].index = i;
+    }
+    return 0;
+}
+
+bool zcrx_area_is_borrowed(const struct zcrx_area *area)
+{
+    return area->lender_inbox != NULL;
+}
+
+/* Posts what a borrowed buffer is owed; false while its last message is still under way. */
+static bool zcrx_post(struct zcrx_area *area, uint32_t index)
+{
+    struct zcrx_buffer *buffer = &area->buffers[index];
+    struct zcrx_return *message = &area->returns[index];
+    if (atomic_load_explicit(&message->count, memory_order_acquire) != 0) {
+        return false;
+    }
+    atomic_store_explicit(&message->count, buffer->owed, memory_order_relaxed); /* The push releases it. */
+    area->refills += buffer->owed;
+    buffer->owed = 0;
+    mpsc_push(area->lender_inbox, &message->node);
+    return true;
 }
 
 /* ---- what a refusal means -------------------------------------------------------------------------------------- */
@@ -242,6 +330,9 @@ void zcrx_area_retain(struct zcrx_area *area, uint32_t index)
 static bool zcrx_refill(struct zcrx_area *area, uint32_t index)
 {
     struct zcrx_buffer *buffer = &area->buffers[index];
+    if (zcrx_area_is_borrowed(area)) {
+        return zcrx_post(area, index);
+    }
     uint32_t head = __atomic_load_n(area->ring_head, __ATOMIC_ACQUIRE);
     uint32_t room = area->entry_count - (area->tail - head);
     CHECK(room <= area->entry_count);
@@ -258,6 +349,31 @@ static bool zcrx_refill(struct zcrx_area *area, uint32_t index)
     return buffer->owed == 0;
 }
 
+/* Nobody on this thread holds the buffer any more: pays what it is owed, now or when there is room. */
+static void zcrx_pay(struct zcrx_area *area, uint32_t index)
+{
+    struct zcrx_buffer *buffer = &area->buffers[index];
+    if (list_is_linked(&buffer->late_node)) {
+        return; /* It waits for room already; its new debt goes with the old. */
+    }
+    if (!list_is_empty(&area->late) || !zcrx_refill(area, index)) {
+        area->refill_full++;
+        list_append(&area->late, &buffer->late_node);
+    }
+}
+
+void zcrx_area_returned(struct zcrx_area *area, struct zcrx_return *message)
+{
+    uint32_t index = message->index;
+    CHECK(index < area->buffer_count);
+    struct zcrx_buffer *buffer = &area->buffers[index];
+    buffer->owed += atomic_load_explicit(&message->count, memory_order_relaxed);
+    atomic_store_explicit(&message->count, 0, memory_order_release);
+    if (buffer->refs == 0) {
+        zcrx_pay(area, index); /* Otherwise the last release here pays it with its own. */
+    }
+}
+
 bool zcrx_area_release(struct zcrx_area *area, uint32_t index)
 {
     CHECK(index < area->buffer_count);
@@ -268,13 +384,7 @@ bool zcrx_area_release(struct zcrx_area *area, uint32_t index)
         return false;
     }
     area->held_count--;
-    if (list_is_linked(&buffer->late_node)) {
-        return true; /* It waits for room already; its new debt goes with the old. */
-    }
-    if (!list_is_empty(&area->late) || !zcrx_refill(area, index)) {
-        area->refill_full++;
-        list_append(&area->late, &buffer->late_node);
-    }
+    zcrx_pay(area, index);
     return true;
 }
 

@@ -23,7 +23,33 @@
 
 #include "base/err.h"
 #include "base/list.h"
+#include "base/mpsc.h"
 #include "base/uring.h"
+
+/*
+ * Borrowing. A ring may receive into an area that another thread's ring registered (ZCRX_CTRL_EXPORT and ZCRX_REG_IMPORT, Linux 7.0): its
+ * thread has a struct zcrx_area of its own for it, with its own references. Only the owner's thread writes the refill ring, so a
+ * borrower that is done with a buffer posts what the buffer is owed to the owner's inbox; the owner adds it to its own debt.
+ */
+struct zcrx_lender {
+    int fd; /* of the exported registration; -1: this kernel does not export */
+    uint8_t *addr;
+    uint64_t len;
+    uint64_t token;
+    uint32_t buffer_size;
+    uint32_t buffer_count;
+    struct mpsc *inbox; /* of the owner */
+    /* Test seam: replaces io_uring_register_ifq. NULL in production. */
+    int (*register_fn)(struct io_uring *ring, void *reg);
+};
+
+/* A buffer on its way home; one per buffer and borrower. */
+struct zcrx_return {
+    struct mpsc_node node;
+    uint32_t kind; /* the inbox's: what kind of message this is */
+    uint32_t index;
+    _Atomic uint32_t count; /* refill entries; 0: the borrower's to use */
+};
 
 struct zcrx_area_options {
     struct uring *uring;      /* opened with want_cqe32 */
@@ -66,6 +92,8 @@ struct zcrx_area {
     uint32_t entry_count;
     uint32_t tail;
     struct list late;             /* buffers whose entries did not fit */
+    struct mpsc *lender_inbox;    /* borrowed: where what is owed goes instead of the ring; NULL otherwise */
+    struct zcrx_return *returns;  /* borrowed: one per buffer */
     const uint64_t *kernel_stats; /* {copy_count, copy_bytes} or NULL when the kernel offers none */
     /* counters */
     uint64_t refills;     /* entries written */
@@ -88,6 +116,18 @@ void zcrx_area_retain(struct zcrx_area *area, uint32_t index);
 bool zcrx_area_release(struct zcrx_area *area, uint32_t index);
 /* Writes what waits for room in the refill ring. Call once per turn. */
 void zcrx_area_refill_late(struct zcrx_area *area);
+/* Lends: fills `lender` (its inbox is the caller's). A kernel that cannot leaves fd -1. The descriptor keeps the registration alive:
+ * zcrx_area_lend_end closes it. */
+void zcrx_area_lend(struct zcrx_area *area, struct zcrx_lender *lender);
+void zcrx_area_lend_end(struct zcrx_lender *lender);
+/* Imports into `uring`: a few system calls, once for each pair of rings that need it. Messages to the owner carry `return_kind`.
+ * 0 or -errno, with nothing kept. */
+int zcrx_area_borrow(struct zcrx_area *area, const struct zcrx_lender *lender, struct uring *uring,
+                     uint32_t return_kind);
+bool zcrx_area_is_borrowed(const struct zcrx_area *area);
+/* Owner: a borrower's message arrived; the message is the borrower's again when this returns. */
+void zcrx_area_returned(struct zcrx_area *area, struct zcrx_return *message);
+
 /* Makes the kernel read the refill ring now (Linux 7.1): without a NIC that allocates, nothing else does. 0, or
  * -EINVAL on kernels without it. */
 int zcrx_area_flush(struct zcrx_area *area);

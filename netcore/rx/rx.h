@@ -93,8 +93,12 @@ struct rx_stats {
     _Atomic uint64_t starved;             /* times a readable connection found no free buffer */
     _Atomic uint64_t kernel_copied_bytes; /* zcrx: copy fallback; socket: every byte */
     _Atomic uint64_t accept_errors;
-    _Atomic uint64_t wrong_queue; /* zcrx/af_xdp: arrivals on another queue than ours, served all the same */
+    _Atomic uint64_t conns_handed; /* zcrx: accepted here and given to the worker of their queue */
+    _Atomic uint64_t
+        wrong_queue; /* zcrx: connections, and turns of one, that arrived on another worker's queue */
 };
+
+struct rx_group;
 
 struct rx_options {
     const char *name; /* listener name, for messages; outlives the instance */
@@ -115,7 +119,8 @@ struct rx_options {
     uint32_t user_timeout_ms; /* TCP_USER_TIMEOUT; 0: system default */
     const char *interface;    /* zcrx, af_xdp; NULL otherwise */
     uint32_t queue;           /* zcrx, af_xdp */
-    const void *filter;       /* a filter above a backend (TLS): its own options; NULL otherwise */
+    struct rx_group *group; /* zcrx on several queues: what its workers share (rx_group.h); NULL otherwise */
+    const void *filter;     /* a filter above a backend (TLS): its own options; NULL otherwise */
 };
 
 struct rx;

@@ -28,7 +28,7 @@
 #define CLOSE_WAIT_NS (100 * NS_PER_MS)   /* one wait in ktcp_close */
 #define CLOSE_WAITS_MAX 600
 
-enum ktcp_op_kind { KTCP_OP_ACCEPT, KTCP_OP_RECV, KTCP_OP_SEND };
+enum ktcp_op_kind { KTCP_OP_ACCEPT, KTCP_OP_RECV, KTCP_OP_SEND, KTCP_OP_OWN };
 
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
@@ -52,6 +52,13 @@ static void ktcp_op_init(struct ktcp *ktcp, struct rx_op *op, enum ktcp_op_kind 
 {
     *op = (struct rx_op){.done = ktcp_op_done, .instance = ktcp, .subject = subject, .kind = (uint8_t)kind};
     list_init(&op->node);
+}
+
+void ktcp_op_own(struct ktcp *ktcp, struct rx_op *op,
+                 void (*done)(struct rx_op *op, const struct io_uring_cqe *cqe))
+{
+    ktcp_op_init(ktcp, op, KTCP_OP_OWN, NULL);
+    op->done = done;
 }
 
 void ktcp_op_submit(struct ktcp *ktcp, struct rx_op *op, struct io_uring_sqe *sqe)
@@ -269,6 +276,25 @@ static void ktcp_accept_failed(struct ktcp *ktcp, int error, uint64_t now_ns)
     }
 }
 
+bool ktcp_adopt(struct ktcp *ktcp, int fd, const struct sockaddr_storage *peer,
+                const struct sockaddr_storage *local, struct rx_event *event)
+{
+    struct ktcp_conn *conn = ktcp->accepting ? ktcp_conn_take(ktcp, fd) : NULL;
+    if (conn == NULL) {
+        close(fd);
+        ktcp_count(&ktcp->rx.stats.conns_refused, 1);
+        return false;
+    }
+    ktcp_conn_tune(ktcp, fd);
+    ktcp_event_init(event, RX_OPEN, conn);
+    event->peer = peer;
+    event->local = local;
+    ktcp_count(&ktcp->rx.stats.conns_opened, 1);
+    ktcp_gauge(&ktcp->rx.stats.conns_open, pool_used(&ktcp->pool));
+    ktcp->receive->start(ktcp, conn);
+    return true;
+}
+
 static bool ktcp_accept_done(struct ktcp *ktcp, struct ktcp_accept *accept, uint64_t now_ns,
                              struct rx_event *event)
 {
@@ -278,25 +304,15 @@ static bool ktcp_accept_done(struct ktcp *ktcp, struct ktcp_accept *accept, uint
         ktcp_accept_failed(ktcp, fd, now_ns);
         return false;
     }
-    struct ktcp_conn *conn = ktcp->accepting ? ktcp_conn_take(ktcp, fd) : NULL;
-    if (conn == NULL) {
-        close(fd);
-        ktcp_count(&ktcp->rx.stats.conns_refused, 1);
-        return false;
-    }
-    ktcp_conn_tune(ktcp, fd);
     socklen_t local_len = sizeof(accept->local);
     if (getsockname(fd, (struct sockaddr *)&accept->local, &local_len) < 0) {
         memset(&accept->local, 0,
                sizeof(accept->local)); /* Only shown to people; the peer may be gone already. */
     }
-    ktcp_event_init(event, RX_OPEN, conn);
-    event->peer = &accept->peer;
-    event->local = &accept->local;
-    ktcp_count(&ktcp->rx.stats.conns_opened, 1);
-    ktcp_gauge(&ktcp->rx.stats.conns_open, pool_used(&ktcp->pool));
-    ktcp->receive->start(ktcp, conn);
-    return true;
+    if (ktcp->accepting && ktcp->receive->accepted != NULL && ktcp->receive->accepted(ktcp, fd, accept)) {
+        return false;
+    }
+    return ktcp_adopt(ktcp, fd, &accept->peer, &accept->local, event);
 }
 
 /* ---- sending --------------------------------------------------------------------------------------------------- */

@@ -54,8 +54,10 @@ struct ktcp_conn {
     uint32_t fill;    /* next byte in it */
     uint32_t residue; /* where the next byte's address must lie, modulo 4 KiB */
     uint32_t buffers_held;
-    bool receiving;   /* recv_op is a receive (true) or a poll (false) */
-    uint32_t records; /* completions of a multishot receive that were recorded and not acted on */
+    uint32_t source; /* zcrx: whose area it receives from: 0 its own, else a member of the group, plus 1 */
+    uint32_t source_tries; /* zcrx: areas that were not the right one, since the last data */
+    bool receiving;        /* recv_op is a receive (true) or a poll (false) */
+    uint32_t records;      /* completions of a multishot receive that were recorded and not acted on */
 };
 
 struct ktcp_accept {
@@ -70,6 +72,8 @@ struct ktcp_receive {
     /* (Re)starts receiving on an open connection that is not paused, ended or closing. Called freely: does nothing if
      * an operation is in flight or the connection waits for a buffer. */
     void (*start)(struct ktcp *ktcp, struct ktcp_conn *conn);
+    /* A connection was accepted and nothing of it read: true when it was given away. NULL: all are kept. */
+    bool (*accepted)(struct ktcp *ktcp, int fd, const struct ktcp_accept *accept);
     /* recv_op completed. Fills `event` and returns true when there is something to tell. */
     bool (*done)(struct ktcp *ktcp, struct ktcp_conn *conn, struct rx_event *event);
     /* Records a completion of recv_op; NULL: the common way, one completion per operation. A multishot backend keeps
@@ -109,6 +113,13 @@ void ktcp_close(struct ktcp *ktcp);
 void ktcp_op_submit(struct ktcp *ktcp, struct rx_op *op, struct io_uring_sqe *sqe);
 /* The last completion of an operation arrived (for a backend's own `record`). */
 void ktcp_op_end(struct ktcp *ktcp, struct rx_op *op);
+/* An operation of the backend's own, beside those of connections; `done` must call ktcp_op_end. */
+void ktcp_op_own(struct ktcp *ktcp, struct rx_op *op,
+                 void (*done)(struct rx_op *op, const struct io_uring_cqe *cqe));
+/* Takes in an accepted descriptor: true and RX_OPEN in `event`, or it was closed and counted as refused. The addresses are
+ * borrowed by the event. */
+bool ktcp_adopt(struct ktcp *ktcp, int fd, const struct sockaddr_storage *peer,
+                const struct sockaddr_storage *local, struct rx_event *event);
 /* Asks the kernel to end an operation early; its completion still comes. Does nothing if none is in flight. */
 void ktcp_op_cancel(struct ktcp *ktcp, const struct rx_op *op);
 /* Puts a connection on the list of those with something to say (after the last record of a closing one). */

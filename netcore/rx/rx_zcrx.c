@@ -12,30 +12,39 @@
  *     |                | holds too many buffers: cancelled, on `over`, again at half its bound
  *     `--- paused -----' cancelled; rx_resume starts again
  *
+ * Several queues (rx_group.h): a connection whose packets arrive on another member's queue is handed to it when it is accepted.
+ * In the middle of a stream the kernel ends the receive with -EFAULT, having taken nothing of those packets; it goes on from the
+ * area of that queue, which is then imported, and from the own one again when packets come back.
+ *
  * Flow control (design section 4.4): the window is the kernel's, so SO_RCVBUF is capped such that all connections fit the
  * area. A buffer is charged to the connection that first held bytes of it: a one-byte segment pins a whole buffer.
  */
 #include <errno.h>
 #include <net/if.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "ring/zcrx_area.h"
+#include "rx/rx_group.h"
 #include "rx/rx_ktcp.h"
 
 #define ZCRX_RECORDS 16384U /* power of two */
 #define ZCRX_RETRY_MIN_NS NS_PER_MS
 #define ZCRX_RETRY_MAX_NS (64 * NS_PER_MS)
+#define ZCRX_LATE_NS NS_PER_MS /* until a borrowed buffer's next message home is tried again */
 #define ZCRX_RCVBUF_MIN (64 * KIB)
 #define ZCRX_RCVBUF_MAX (16 * MIB)
 
 struct zcrx_record {
     struct ktcp_conn *conn;
     uint64_t offset; /* of the fragment in the area, with the area's token */
+    uint32_t source; /* whose area */
     int32_t res;
     bool more;
 };
@@ -54,11 +63,39 @@ struct rx_zcrx {
     uint64_t retry_at_ns;
     uint64_t retry_after_ns;
     uint64_t flushed_at_refills; /* device-less: refills at the last flush */
+    /* Several queues; NULL and unused otherwise. */
+    struct rx_group *group;
+    struct rx_group_member *member; /* ours */
+    uint32_t own;                   /* its index */
+    struct zcrx_area *borrowed;     /* by member; ours is not used */
+    uint32_t borrowed_count;        /* those in use */
+    struct rx_op inbox_op;          /* waits for the inbox */
+    bool inbox_seen;                /* the inbox's eventfd was readable */
+    struct mpsc_node *handed;       /* connections from others, to be opened */
+    struct mpsc_node *told;         /* opened by the last poll, whose events borrow their addresses */
+    uint64_t polled_at_ns;
 };
 
 static bool zcrx_may_receive(const struct ktcp_conn *conn)
 {
     return !conn->paused && !conn->ended && !conn->closing;
+}
+
+/* A source is 0 for the own area, else the member whose area is borrowed, plus 1. */
+static struct zcrx_area *zcrx_area_at(struct rx_zcrx *zc, uint32_t source)
+{
+    return source == 0 ? &zc->area : &zc->borrowed[source - 1];
+}
+
+static uint32_t zcrx_source_of(const struct rx_zcrx *zc, uint32_t member)
+{
+    return member == zc->own ? 0 : member + 1;
+}
+
+/* A slice's token names area and buffer. */
+static uint64_t zcrx_token(uint32_t source, uint32_t index)
+{
+    return (uint64_t)source << 32 | index;
 }
 
 /* ---- completions ----------------------------------------------------------------------------------------------- */
@@ -72,6 +109,7 @@ static void zcrx_record(struct rx_op *op, const struct io_uring_cqe *cqe)
     CHECK(zc->record_tail - zc->record_head <= ZCRX_RECORDS);
     *record = (struct zcrx_record){.conn = conn,
                                    .offset = cqe->res > 0 ? fragment->off : 0,
+                                   .source = conn->source,
                                    .res = cqe->res,
                                    .more = (cqe->flags & IORING_CQE_F_MORE) != 0};
     conn->records++;
@@ -110,9 +148,9 @@ static void zcrx_gauges(struct rx_zcrx *zc)
     }
 }
 
-static void zcrx_charge(struct rx_zcrx *zc, uint32_t index, struct ktcp_conn *conn)
+static void zcrx_charge(const struct zcrx_area *area, uint32_t index, struct ktcp_conn *conn)
 {
-    struct zcrx_buffer *buffer = &zc->area.buffers[index];
+    struct zcrx_buffer *buffer = &area->buffers[index];
     if (buffer->refs == 1) {
         buffer->holder = conn->index;
         buffer->holder_generation = conn->generation;
@@ -120,10 +158,11 @@ static void zcrx_charge(struct rx_zcrx *zc, uint32_t index, struct ktcp_conn *co
     }
 }
 
-static void zcrx_unref(struct rx_zcrx *zc, uint32_t index)
+static void zcrx_unref(struct rx_zcrx *zc, uint64_t token)
 {
-    const struct zcrx_buffer *buffer = &zc->area.buffers[index];
-    if (!zcrx_area_release(&zc->area, index)) {
+    struct zcrx_area *area = zcrx_area_at(zc, (uint32_t)(token >> 32));
+    const struct zcrx_buffer *buffer = &area->buffers[(uint32_t)token];
+    if (!zcrx_area_release(area, (uint32_t)token)) {
         return;
     }
     struct ktcp_conn *holder = ktcp_conn_at(&zc->ktcp, buffer->holder);
@@ -141,12 +180,13 @@ static struct rx_zcrx *zcrx_of_owner(struct slice_owner *owner)
 
 static void zcrx_slice_retain(struct slice_owner *owner, const struct slice *slice)
 {
-    zcrx_area_retain(&zcrx_of_owner(owner)->area, (uint32_t)slice->token);
+    zcrx_area_retain(zcrx_area_at(zcrx_of_owner(owner), (uint32_t)(slice->token >> 32)),
+                     (uint32_t)slice->token);
 }
 
 static void zcrx_slice_release(struct slice_owner *owner, const struct slice *slice)
 {
-    zcrx_unref(zcrx_of_owner(owner), (uint32_t)slice->token);
+    zcrx_unref(zcrx_of_owner(owner), slice->token);
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------------------- */
@@ -160,7 +200,7 @@ static void zcrx_start(struct ktcp *ktcp, struct ktcp_conn *conn)
     struct io_uring_sqe *sqe = uring_sqe(ktcp->uring);
     io_uring_prep_rw(IORING_OP_RECV_ZC, sqe, conn->fd, NULL, 0, 0);
     sqe->ioprio |= IORING_RECV_MULTISHOT;
-    sqe->zcrx_ifq_idx = zc->area.id;
+    sqe->zcrx_ifq_idx = zcrx_area_at(zc, conn->source)->id;
     conn->receiving = true;
     ktcp_op_submit(ktcp, &conn->recv_op, sqe);
 }
@@ -179,19 +219,22 @@ static bool zcrx_data(struct rx_zcrx *zc, const struct zcrx_record *record, stru
 {
     struct ktcp_conn *conn = record->conn;
     struct rx *rx = &zc->ktcp.rx;
+    struct zcrx_area *area = zcrx_area_at(zc, record->source);
     uint8_t *addr;
-    uint32_t index = zcrx_area_take(&zc->area, record->offset, (uint32_t)record->res, &addr);
-    zcrx_charge(zc, index, conn);
+    uint32_t index = zcrx_area_take(area, record->offset, (uint32_t)record->res, &addr);
+    zcrx_charge(area, index, conn);
+    conn->source_tries = 0;
     if (conn->closing) {
-        zcrx_unref(zc, index);
+        zcrx_unref(zc, zcrx_token(record->source, index));
         return false;
     }
     ktcp_event_init(event, RX_DATA, conn);
+    /* A borrowed area is no part of this ring's registered buffer: the device then takes it as plain memory. */
     event->slice = (struct slice){.addr = addr,
                                   .len = (uint32_t)record->res,
-                                  .buf_index = zc->buf_index,
+                                  .buf_index = area == &zc->area ? zc->buf_index : -1,
                                   .owner = &rx->owner,
-                                  .token = index};
+                                  .token = zcrx_token(record->source, index)};
     ktcp_count(&rx->stats.received_bytes, (uint64_t)record->res);
     ktcp_count(&rx->stats.receives, 1);
     if (zc->area.no_device) {
@@ -211,15 +254,226 @@ static bool zcrx_ended(struct rx_zcrx *zc, struct ktcp_conn *conn, int error, st
     event->error = error;
     if (error == -EFAULT) {
         ktcp_count(&zc->ktcp.rx.stats.wrong_queue, 1);
-        LOG_WRN("zcrx_wrong_queue", "queue=%s remedy=%s", LOG_Q(zc->area.no_device ? "none" : "ours"),
-                LOG_Q("its packets arrived on another zero-copy queue; steer the listener's port to its own "
-                      "queues"));
+        LOG_WRN(
+            "zcrx_wrong_queue", "queue=%s remedy=%s", LOG_Q(zc->area.no_device ? "none" : "ours"),
+            LOG_Q("its packets arrived on a zero-copy queue of nobody here, or this kernel cannot share one "
+                  "(Linux 7.0 can); steer the listener's port to its own queues"));
     }
     if (error != 0) {
         ktcp_count(&zc->ktcp.rx.stats.conns_reset, 1);
     }
     return true;
 }
+
+/* ---- another member's queue ------------------------------------------------------------------------------------ */
+
+static bool zcrx_source_ready(struct rx_zcrx *zc, uint32_t source)
+{
+    struct zcrx_area *area = zcrx_area_at(zc, source);
+    if (source == 0 || zcrx_area_is_borrowed(area)) {
+        return true;
+    }
+    const struct rx_group_member *owner = rx_group_member(zc->group, source - 1);
+    int rc = zcrx_area_borrow(area, &owner->lender, zc->ktcp.uring, RX_GROUP_RETURN);
+    if (rc < 0) {
+        LOG_WRN("zcrx_not_shared", "queue=%u by=%u error=%s", owner->queue, zc->member->queue,
+                LOG_Q(err_text(rc)));
+        return false;
+    }
+    zc->borrowed_count++;
+    LOG_INF("zcrx_shared", "queue=%u by=%u why=%s", owner->queue, zc->member->queue,
+            LOG_Q("packets of a connection that began elsewhere arrive there"));
+    return true;
+}
+
+/* The packets at hand are in another queue's memory: chooses the next area to receive from. Each is tried once; the socket
+ * knows where its latest packet came from, which is nearly always right. False: there is none. */
+static bool zcrx_switch(struct rx_zcrx *zc, struct ktcp_conn *conn)
+{
+    if (zc->group == NULL || !rx_group_is_started(zc->group)) {
+        return false;
+    }
+    uint32_t count = rx_group_member_count(zc->group);
+    while (conn->source_tries < count) {
+        uint32_t now = conn->source == 0 ? zc->own : conn->source - 1;
+        int guess =
+            conn->source_tries == 0 ? rx_group_member_of_socket(zc->group, conn->fd) : RX_GROUP_UNKNOWN;
+        uint32_t next = guess >= 0 && (uint32_t)guess != now ? (uint32_t)guess : (now + 1) % count;
+        conn->source_tries++;
+        conn->source = zcrx_source_of(zc, next);
+        if (zcrx_source_ready(zc, conn->source)) {
+            ktcp_count(&zc->ktcp.rx.stats.wrong_queue, 1);
+            return true;
+        }
+    }
+    conn->source = 0;
+    return false;
+}
+
+/* Accepted here, but its packets arrive on another's queue: nothing is read yet, so it simply moves. */
+static bool zcrx_accepted(struct ktcp *ktcp, int fd, const struct ktcp_accept *accept)
+{
+    struct rx_zcrx *zc = (struct rx_zcrx *)ktcp;
+    int member = zc->group == NULL ? RX_GROUP_UNKNOWN : rx_group_member_of_socket(zc->group, fd);
+    if (member == RX_GROUP_UNKNOWN || member == (int)zc->own) {
+        return false;
+    }
+    ktcp_count(&ktcp->rx.stats.wrong_queue, 1);
+    if (member < 0 ||
+        !rx_group_hand(zc->group, zc->own, (uint32_t)member, fd, &accept->peer, &accept->local)) {
+        return false;
+    }
+    ktcp_count(&ktcp->rx.stats.conns_handed, 1);
+    return true;
+}
+
+static void zcrx_inbox_done(struct rx_op *op, const struct io_uring_cqe *cqe)
+{
+    struct rx_zcrx *zc = op->instance;
+    (void)cqe; /* Readable, or cancelled. */
+    ktcp_op_end(&zc->ktcp, op);
+    zc->inbox_seen = true;
+}
+
+static void zcrx_inbox_arm(struct rx_zcrx *zc)
+{
+    if (!zc->inbox_op.in_flight) {
+        struct io_uring_sqe *sqe = uring_sqe(zc->ktcp.uring);
+        io_uring_prep_poll_add(sqe, zc->member->inbox.event_fd, POLLIN);
+        ktcp_op_submit(&zc->ktcp, &zc->inbox_op, sqe);
+    }
+}
+
+static void zcrx_inbox_take(struct rx_zcrx *zc)
+{
+    if (zc->inbox_seen) {
+        zc->inbox_seen = false;
+        mpsc_clear(&zc->member->inbox); /* Before taking: what is pushed after it is seen again. */
+    }
+    struct mpsc_node *node = mpsc_take_all(&zc->member->inbox);
+    struct mpsc_node **last = &zc->handed;
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
+    while (node != NULL) {
+        struct mpsc_node *next = node->next; /* A returned node is its sender's again at once. */
+        struct rx_group_message *message = CONTAINER_OF(node, struct rx_group_message, node);
+        if (message->kind == RX_GROUP_RETURN) {
+            zcrx_area_returned(&zc->area, CONTAINER_OF(node, struct zcrx_return, node));
+        } else {
+            node->next = NULL;
+            *last = node;
+            last = &node->next;
+        }
+        node = next;
+    }
+}
+
+static struct rx_group_hand *zcrx_hand_take(struct mpsc_node **list)
+{
+    struct mpsc_node *node = *list;
+    *list = node->next;
+    return CONTAINER_OF(node, struct rx_group_hand, message.node);
+}
+
+static void zcrx_hand_done(struct rx_group_hand *hand)
+{
+    atomic_store_explicit(&hand->is_busy, false, memory_order_release);
+}
+
+/* Opens what others handed over. The events borrow the addresses until the next poll, and so do the nodes. */
+static uint32_t zcrx_open_handed(struct rx_zcrx *zc, struct rx_event *events, uint32_t max)
+{
+    uint32_t count = 0;
+    while (zc->told != NULL) {
+        zcrx_hand_done(zcrx_hand_take(&zc->told));
+    }
+    while (count < max && zc->handed != NULL) {
+        struct rx_group_hand *hand = zcrx_hand_take(&zc->handed);
+        if (!ktcp_adopt(&zc->ktcp, hand->fd, &hand->peer, &hand->local, &events[count])) {
+            zcrx_hand_done(hand);
+            continue;
+        }
+        hand->message.node.next = zc->told;
+        zc->told = &hand->message.node;
+        count++;
+    }
+    return count;
+}
+
+/* Buffers whose message home is still under way. */
+static bool zcrx_borrowed_late(struct rx_zcrx *zc)
+{
+    for (uint32_t i = 0; zc->borrowed_count > 0 && i < rx_group_member_count(zc->group); i++) {
+        if (zcrx_area_is_borrowed(&zc->borrowed[i]) && !list_is_empty(&zc->borrowed[i].late)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void zcrx_borrowed_each(struct rx_zcrx *zc, void (*call)(struct zcrx_area *area))
+{
+    for (uint32_t i = 0; zc->borrowed_count > 0 && i < rx_group_member_count(zc->group); i++) {
+        if (zcrx_area_is_borrowed(&zc->borrowed[i])) {
+            call(&zc->borrowed[i]);
+        }
+    }
+}
+
+static void zcrx_flush(struct zcrx_area *area)
+{
+    (void)zcrx_area_flush(area); /* Kernels without it take the ring when the NIC allocates. */
+}
+
+/* What others still need of a member that has no connections any more. */
+static void zcrx_leave_turn(void *ctx)
+{
+    struct rx_zcrx *zc = ctx;
+    zc->inbox_seen = true;
+    zcrx_inbox_take(zc);
+    while (zc->told != NULL) {
+        zcrx_hand_done(zcrx_hand_take(&zc->told));
+    }
+    while (zc->handed != NULL) {
+        struct rx_group_hand *hand = zcrx_hand_take(&zc->handed);
+        close(hand->fd);
+        zcrx_hand_done(hand);
+    }
+    zcrx_area_refill_late(&zc->area);
+    zcrx_borrowed_each(zc, zcrx_area_refill_late);
+}
+
+static void zcrx_leave(struct rx_zcrx *zc)
+{
+    if (!atomic_load(&zc->member->has_joined)) {
+        return;
+    }
+    zcrx_leave_turn(zc);
+    while (zcrx_borrowed_late(zc)) { /* Bounded by a turn of the owner, which runs or waits here too. */
+        struct pollfd wait = {.fd = zc->member->inbox.event_fd, .events = POLLIN};
+        int rc = poll(&wait, 1, 1);
+        CHECK(rc >= 0 || errno == EINTR);
+        zcrx_leave_turn(zc);
+    }
+    rx_group_leave(zc->group, zc->own, zcrx_leave_turn, zc);
+    zcrx_area_lend_end(&zc->member->lender);
+    zcrx_borrowed_each(zc, zcrx_area_close);
+}
+
+static int zcrx_join(struct rx_zcrx *zc, struct err *err)
+{
+    int rc = rx_group_select(zc->group, zc->ktcp.listen_fd);
+    if (rc < 0) {
+        return err_set(err, rc, "choosing a worker by NIC queue: %s", err_text(rc));
+    }
+    zc->member->lender.inbox = &zc->member->inbox;
+    zcrx_area_lend(&zc->area, &zc->member->lender);
+    atomic_store(&zc->member->has_joined, true); /* Releases the lender. */
+    return 0;
+}
+
+/* ---- ends of a request ----------------------------------------------------------------------------------------- */
 
 /* A request's last completion without data: goes on where the cause passes, tells where it does not. */
 static bool zcrx_final(struct rx_zcrx *zc, struct ktcp_conn *conn, int res, struct rx_event *event)
@@ -229,6 +483,14 @@ static bool zcrx_final(struct rx_zcrx *zc, struct ktcp_conn *conn, int res, stru
         ktcp_count(&zc->ktcp.rx.stats.starved, 1);
         if (zcrx_may_receive(conn) && !list_is_linked(&conn->wait_node)) {
             list_append(&zc->starved, &conn->wait_node);
+        }
+        return false;
+    case -EFAULT:
+        if (conn->closing || !zcrx_switch(zc, conn)) {
+            return zcrx_ended(zc, conn, res, event);
+        }
+        if (zcrx_may_receive(conn)) {
+            zcrx_start(&zc->ktcp, conn);
         }
         return false;
     case -ENOSPC: /* The completion queue was full; it has been reaped by now. */
@@ -322,7 +584,8 @@ static void zcrx_wake_starved(struct rx_zcrx *zc, uint64_t now_ns)
     zc->retry_after_ns =
         zc->retry_after_ns * 2 < ZCRX_RETRY_MAX_NS ? zc->retry_after_ns * 2 : ZCRX_RETRY_MAX_NS;
     zc->retry_at_ns = now_ns + zc->retry_after_ns;
-    (void)zcrx_area_flush(&zc->area); /* Kernels without it take the ring when the NIC allocates. */
+    zcrx_flush(&zc->area);
+    zcrx_borrowed_each(zc, zcrx_flush);
     LIST_FOR_EACH_SAFE(node, &zc->starved)
     {
         struct ktcp_conn *conn = CONTAINER_OF(node, struct ktcp_conn, wait_node);
@@ -346,16 +609,23 @@ static void zcrx_flush_no_device(struct rx_zcrx *zc)
 static int zcrx_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, uint32_t max)
 {
     struct rx_zcrx *zc = (struct rx_zcrx *)rx;
+    zc->polled_at_ns = now_ns;
+    if (zc->group != NULL) {
+        zcrx_inbox_take(zc);
+        zcrx_inbox_arm(zc);
+        zcrx_borrowed_each(zc, zcrx_area_refill_late);
+    }
     zcrx_area_refill_late(&zc->area);
     zcrx_flush_no_device(zc);
     zcrx_wake_over(zc);
     zcrx_wake_starved(zc, now_ns);
     /* Ends, sends and accepts first: they are few, and a flood of data must not keep them waiting. */
-    int count = ktcp_poll(rx, now_ns, events, max > 1 ? max / 2 : 1);
+    uint32_t filled = zcrx_open_handed(zc, events, max > 1 ? max / 4 : 0);
+    int count = ktcp_poll(rx, now_ns, events + filled, max > 1 ? max / 2 : 1);
     if (count < 0) {
         return count;
     }
-    uint32_t filled = (uint32_t)count;
+    filled += (uint32_t)count;
     while (filled < max && zc->record_head != zc->record_tail) {
         filled += zcrx_act(zc, &events[filled]) ? 1 : 0;
     }
@@ -365,11 +635,14 @@ static int zcrx_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, ui
 
 static uint64_t zcrx_deadline(struct rx *rx)
 {
-    const struct rx_zcrx *zc = (const struct rx_zcrx *)rx;
-    if (zc->record_head != zc->record_tail) {
+    struct rx_zcrx *zc = (struct rx_zcrx *)rx;
+    if (zc->record_head != zc->record_tail || zc->handed != NULL) {
         return 0;
     }
     uint64_t deadline = ktcp_deadline(rx);
+    if (zcrx_borrowed_late(zc) && zc->polled_at_ns + ZCRX_LATE_NS < deadline) {
+        deadline = zc->polled_at_ns + ZCRX_LATE_NS;
+    }
     if (!list_is_empty(&zc->starved) && zc->retry_at_ns < deadline) {
         deadline = zc->retry_at_ns;
     }
@@ -426,17 +699,70 @@ static void zcrx_info(struct rx_zcrx *zc, const struct rx_options *options)
 static void zcrx_close(struct rx *rx)
 {
     struct rx_zcrx *zc = (struct rx_zcrx *)rx;
+    if (zc->group != NULL) {
+        ktcp_op_cancel(&zc->ktcp, &zc->inbox_op);
+    }
     ktcp_close(&zc->ktcp);
     CHECK(zc->record_head == zc->record_tail);
+    if (zc->group != NULL) {
+        zcrx_leave(zc);
+    }
     zcrx_area_close(&zc->area);
     rx->magic = 0;
+    free(zc->borrowed);
     free(zc->records);
     free(zc);
+}
+
+/* A group of one has nothing to share. */
+static int zcrx_group_of(struct rx_zcrx *zc, const struct rx_options *options, struct err *err)
+{
+    if (options->group == NULL || rx_group_member_count(options->group) < 2) {
+        return 0;
+    }
+    zc->borrowed = calloc(rx_group_member_count(options->group), sizeof(*zc->borrowed));
+    if (zc->borrowed == NULL) {
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    zc->group = options->group;
+    zc->own = options->worker_index;
+    zc->member = rx_group_member(zc->group, zc->own);
+    ktcp_op_own(&zc->ktcp, &zc->inbox_op, zcrx_inbox_done);
+    return 0;
+}
+
+/* Registers, listens, joins the group; in that order, so that what is said of a refusal is about the first cause. */
+static int zcrx_open_parts(struct rx_zcrx *zc, const struct rx_options *options,
+                           const struct ktcp_receive *receive, struct err *err)
+{
+    int rc = zcrx_group_of(zc, options, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = zcrx_area_of(zc, options, err);
+    if (rc < 0) {
+        return rc;
+    }
+    list_init(&zc->starved);
+    list_init(&zc->over);
+    zcrx_info(zc, options);
+    rc = ktcp_open(&zc->ktcp, options, receive, err);
+    if (rc == 0 && zc->group != NULL) {
+        rc = zcrx_join(zc, err);
+        if (rc < 0) {
+            ktcp_close(&zc->ktcp);
+        }
+    }
+    if (rc < 0) {
+        zcrx_area_close(&zc->area);
+    }
+    return rc;
 }
 
 static int zcrx_open(const struct rx_options *options, struct rx **out, struct err *err)
 {
     static const struct ktcp_receive receive = {.start = zcrx_start,
+                                                .accepted = zcrx_accepted,
                                                 .done = zcrx_done_unused,
                                                 .record = zcrx_record,
                                                 .drop = zcrx_drop,
@@ -450,22 +776,14 @@ static int zcrx_open(const struct rx_options *options, struct rx **out, struct e
     }
     memset(zc, 0, sizeof(*zc));
     struct rx *rx = &zc->ktcp.rx;
-    zc->records = calloc(ZCRX_RECORDS, sizeof(*zc->records));
-    int rc = zc->records == NULL ? err_set(err, -ENOMEM, "out of memory") : zcrx_area_of(zc, options, err);
-    if (rc < 0) {
-        free(zc->records);
-        free(zc);
-        return rc;
-    }
     rx->ops = &rx_zcrx_ops;
     rx->owner = (struct slice_owner){.retain = zcrx_slice_retain, .release = zcrx_slice_release};
     zc->buf_index = options->arena->buf_index;
-    list_init(&zc->starved);
-    list_init(&zc->over);
-    zcrx_info(zc, options);
-    rc = ktcp_open(&zc->ktcp, options, &receive, err);
+    zc->records = calloc(ZCRX_RECORDS, sizeof(*zc->records));
+    int rc = zc->records == NULL ? err_set(err, -ENOMEM, "out of memory")
+                                 : zcrx_open_parts(zc, options, &receive, err);
     if (rc < 0) {
-        zcrx_area_close(&zc->area);
+        free(zc->borrowed);
         free(zc->records);
         free(zc);
         return rc;

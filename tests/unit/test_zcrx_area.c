@@ -162,6 +162,112 @@ Test(zcrx_area, random_use_answers_every_completion_exactly_once)
 }
 
 /* Every errno of facts about registration gets a sentence of its own that says what to do. */
+/* ---- borrowing ------------------------------------------------------------------------------------------------- */
+
+static int import_fake(struct io_uring *ring, void *arg)
+{
+    struct io_uring_zcrx_ifq_reg *reg = arg;
+    (void)ring;
+    cr_expect(reg->flags == ZCRX_REG_IMPORT && reg->if_idx == 77);
+    reg->zcrx_id = 9;
+    return 0;
+}
+
+struct borrowing {
+    struct zcrx_area owner;
+    struct zcrx_area borrower;
+    struct mpsc inbox;
+};
+
+static void borrowing_open(struct borrowing *both)
+{
+    static struct uring uring; /* never used: registration is replaced */
+    area_open(&both->owner);
+    cr_assert(mpsc_open(&both->inbox) == 0);
+    struct zcrx_lender lender = {.fd = 77,
+                                 .addr = memory,
+                                 .len = sizeof(memory),
+                                 .token = TOKEN,
+                                 .buffer_size = BUFFER,
+                                 .buffer_count = BUFFERS,
+                                 .inbox = &both->inbox,
+                                 .register_fn = import_fake};
+    cr_assert(zcrx_area_borrow(&both->borrower, &lender, &uring, 3) == 0);
+    cr_assert(both->borrower.id == 9 && zcrx_area_is_borrowed(&both->borrower));
+}
+
+/* The owner's turn: takes what was posted. Returns how many messages there were. */
+static uint32_t borrowing_deliver(struct borrowing *both)
+{
+    uint32_t count = 0;
+    struct mpsc_node *node = mpsc_take_all(&both->inbox);
+    while (node != NULL) {
+        struct mpsc_node *next = node->next;
+        struct zcrx_return *message = CONTAINER_OF(node, struct zcrx_return, node);
+        cr_expect(message->kind == 3);
+        zcrx_area_returned(&both->owner, message);
+        node = next;
+        count++;
+    }
+    return count;
+}
+
+static void borrowing_close(struct borrowing *both)
+{
+    zcrx_area_close(&both->borrower);
+    zcrx_area_close(&both->owner);
+    mpsc_close(&both->inbox);
+}
+
+Test(zcrx_area, a_borrowed_buffer_goes_home_through_its_owner)
+{
+    struct borrowing both;
+    uint8_t *addr = NULL;
+    borrowing_open(&both);
+    for (int i = 0; i < 3; i++) {
+        cr_expect(zcrx_area_take(&both.borrower, TOKEN | 7 * BUFFER, 100, &addr) == 7);
+    }
+    cr_expect(addr == memory + 7 * BUFFER);
+    zcrx_area_take(&both.owner, TOKEN | 7 * BUFFER, 100, &addr); /* both hold pieces of one buffer */
+    for (int i = 0; i < 3; i++) {
+        zcrx_area_release(&both.borrower, 7);
+    }
+    cr_expect(*both.owner.ring_tail == 0, "only the owner writes the refill ring");
+    cr_expect(borrowing_deliver(&both) == 1, "one message for the buffer");
+    cr_expect(*both.owner.ring_tail == 0, "the owner holds a piece itself");
+    zcrx_area_release(&both.owner, 7);
+    cr_expect(*both.owner.ring_tail == 4, "its own completion and the three of the borrower");
+    borrowing_close(&both);
+}
+
+Test(zcrx_area, a_buffer_borrowed_again_before_its_message_arrived_is_posted_later)
+{
+    struct borrowing both;
+    uint8_t *addr = NULL;
+    borrowing_open(&both);
+    zcrx_area_take(&both.borrower, 5 * BUFFER, 1, &addr);
+    zcrx_area_release(&both.borrower, 5);
+    zcrx_area_take(&both.borrower, 5 * BUFFER, 1, &addr); /* its message is still under way */
+    zcrx_area_release(&both.borrower, 5);
+    cr_expect(!list_is_empty(&both.borrower.late));
+    zcrx_area_refill_late(&both.borrower);
+    cr_expect(!list_is_empty(&both.borrower.late), "the node is the owner's");
+    cr_expect(borrowing_deliver(&both) == 1 && *both.owner.ring_tail == 1);
+    zcrx_area_refill_late(&both.borrower);
+    cr_expect(list_is_empty(&both.borrower.late));
+    cr_expect(borrowing_deliver(&both) == 1 && *both.owner.ring_tail == 2, "nothing is lost");
+    borrowing_close(&both);
+}
+
+Test(zcrx_area, a_kernel_that_cannot_share_an_area_leaves_nothing_behind)
+{
+    static struct uring uring;
+    struct zcrx_area borrower;
+    struct zcrx_lender lender = {.fd = -1, .buffer_count = BUFFERS, .buffer_size = BUFFER};
+    cr_expect(zcrx_area_borrow(&borrower, &lender, &uring, 0) == -EOPNOTSUPP);
+    cr_expect(!zcrx_area_is_borrowed(&borrower));
+}
+
 Test(zcrx_area, each_refusal_names_its_cause_and_remedy)
 {
     static const struct {

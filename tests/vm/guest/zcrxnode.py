@@ -8,10 +8,10 @@ ADDRESS = "10.7.0.1"
 PORT = 9000
 
 
-def configure(buffer_kib, more="", area_mib=64, connections=128):
-    """Rewrites node.py's configuration: the S3 listener receives by zcrx from queue 1 of `nic`, which the node manages."""
+def configure(buffer_kib, more="", area_mib=64, connections=128, queues="1", manage="true"):
+    """Rewrites node.py's configuration: the S3 listener receives by zcrx from these queues of `nic`, one for each worker."""
     listener = (f'  - {{ name: bulk, protocol: s3, address: "{ADDRESS}:{PORT}", receive: zcrx, access: anonymous, '
-                f"allow_remote_anonymous: true, interface: nic, queues: [1], hugepages: 2MiB, manage_nic: true, "
+                f"allow_remote_anonymous: true, interface: nic, queues: [{queues}], hugepages: 2MiB, manage_nic: {manage}, "
                 f"rx_buffer_size: {buffer_kib}KiB, rx_area_size: {area_mib}MiB, "
                 f"limits: {{ connections_max: {connections}, uploads_max: {connections} }}{more} }}\n")
     with open("/tmp/penstock.yaml") as file:
