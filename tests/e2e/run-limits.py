@@ -201,6 +201,15 @@ def a_full_device_is_507_for_every_client_and_ingest_resumes():
         stream = subprocess.run([need("curl"), "-sS", "--max-time", "60", "-T", "-", node.url + "/bkt/stream"],
                                 input=os.urandom(80 << 20), capture_output=True)
         assert b"InsufficientStorage" in stream.stdout, stream
+        upload = node.request("POST", "/bkt/parts?uploads")[2].decode().partition("<UploadId>")[2].partition("</UploadId>")[0]
+        for headers in ({}, {"Transfer-Encoding": "chunked"}):  # Refused before a byte, and in the middle
+            body = piece if not headers else b"%x\r\n" % (80 << 20) + bytes(80 << 20)
+            with node.connect(timeout=60) as sock:
+                lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items()) or f"Content-Length: {len(body)}\r\n"
+                sock.sendall(f"PUT /bkt/parts?partNumber=1&uploadId={upload} HTTP/1.1\r\nHost: h\r\n{lines}\r\n".encode() + body)
+                answer = receive(sock)
+            assert status(answer) == 507 and b"InsufficientStorage" in answer, answer[:300]
+        assert b"<Part>" not in node.request("GET", f"/bkt/parts?uploadId={upload}")[2]
         assert node.request("GET", "/bkt/fill-0")[2] == piece
         for key in kept[: len(kept) // 2]:
             assert node.request("DELETE", "/bkt/" + key)[0] == 204

@@ -3,12 +3,15 @@
 """S3 on the running node as a client library would write it: multipart uploads and their checksums, checksums in trailers, presigned
 requests of every method, virtual hosts, sub-resources, keys that change while the node runs. Oracle: S3's documented answers."""
 
+import email.utils
 import hashlib
 import http.client
 import os
 import re
 import signal
+import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 from node import Lane, Node, wait_for
 from sigv4 import Signer, crc32, crc32_trailer, unsigned_chunks
@@ -122,6 +125,111 @@ with Node(size="256MiB") as node:
         assert status == 404 and code(body) == "NoSuchUpload", body
 
     @lane.test
+    def parts_of_one_upload_do_not_wait_for_one_another():
+        """A part that stalls half-way, and seven others on connections of their own; then the object without the stalled one."""
+        upload, _ = begin(node, "apart")
+        with node.connect() as sock:
+            sock.sendall(f"PUT /bkt/apart?partNumber=1&uploadId={upload} HTTP/1.1\r\nHost: h\r\nContent-Length: {PART}\r\n\r\n".encode() +
+                         b"s" * 70_000)
+            wait_for(lambda: node.metric("penstock_uploads_in_flight") == 1, "the first part to begin")
+            with ThreadPoolExecutor(7) as pool:
+                answers = list(pool.map(lambda number: node.request("PUT", f"/bkt/apart?partNumber={number}&uploadId={upload}",
+                                                                    body=bytes([number]) * PART), range(2, 9)))
+            assert [answer[0] for answer in answers] == [200] * 7, answers
+            assert node.metric("penstock_multipart_uploads_open_bytes") >= 7 * PART
+            etags = [(number, answer[1]["etag"]) for number, answer in zip(range(2, 9), answers)]
+            assert complete(node, "apart", upload, etags)[0] == 200
+        assert node.request("GET", "/bkt/apart")[2] == b"".join(bytes([number]) * PART for number in range(2, 9))
+        node.request("DELETE", "/bkt/apart")
+
+    @lane.test
+    def an_abort_gives_the_space_of_its_parts_back_at_once():
+        held = node.metric("penstock_multipart_uploads_open_bytes")
+        upload, _ = begin(node, "aborted")
+        for number in (1, 2, 3):
+            assert node.request("PUT", f"/bkt/aborted?partNumber={number}&uploadId={upload}", body=bytes(PART))[0] == 200
+        assert node.metric("penstock_multipart_uploads_open_bytes") == held + 3 * PART
+        used = node.metric("penstock_device_used_bytes")
+        assert node.request("DELETE", f"/bkt/aborted?uploadId={upload}")[0] == 204
+        assert node.metric("penstock_multipart_uploads_open_bytes") == held
+        wait_for(lambda: node.metric("penstock_device_used_bytes") <= used - 3 * PART, "the space to be back")
+
+    @lane.test
+    def completions_aborts_and_parts_at_the_same_time_leave_one_of_the_two():
+        """Two completions, an abort and a part that is sent again, all at once: the object is whole or absent, and nothing is held."""
+        for turn in range(12):
+            key = f"race{turn}"
+            upload, _ = begin(node, key)
+            etag = node.request("PUT", f"/bkt/{key}?partNumber=1&uploadId={upload}", body=b"first")[1]["etag"]
+            actions = [lambda: complete(node, key, upload, [(1, etag)]), lambda: complete(node, key, upload, [(1, etag)]),
+                       lambda: node.request("DELETE", f"/bkt/{key}?uploadId={upload}"),
+                       lambda: node.request("PUT", f"/bkt/{key}?partNumber=1&uploadId={upload}", body=b"again")]
+            with ThreadPoolExecutor(4) as pool:
+                done = [future.result() for future in [pool.submit(action) for action in actions[turn % 4:] + actions[:turn % 4]]]
+            assert all(status in (200, 204, 400, 404) for status, _, _ in done), done
+            completed = [body for status, _, body in done if status == 200 and b"CompleteMultipartUploadResult" in body]
+            status, _, body = node.request("GET", f"/bkt/{key}")
+            assert (status, body) == (200, b"first") if completed else status == 404, (turn, done, status, body)
+            if not completed:
+                node.request("DELETE", f"/bkt/{key}?uploadId={upload}")
+        listed = node.request("GET", "/bkt?uploads")[2]
+        assert b"<Key>race" not in listed, listed
+
+    @lane.test
+    def sizes_up_to_five_tebibytes_are_counted():
+        """Nobody sends that much here: what is asked is whether there is room, before a byte of it comes."""
+        def ask(size, target="/bkt/huge"):
+            with node.connect() as sock:
+                sock.sendall(f"PUT {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {size}\r\nExpect: 100-continue\r\n\r\n".encode())
+                answer = b""
+                while piece := sock.recv(65536):
+                    answer += piece
+            return int(answer.split()[1]), code(answer)
+        upload, _ = begin(node, "huge")
+        for target in ("/bkt/huge", f"/bkt/huge?partNumber=1&uploadId={upload}"):
+            assert ask(5 << 40, target) == (507, "InsufficientStorage")
+            assert ask((5 << 40) + 1, target) == (400, "EntityTooLarge")
+            assert ask((1 << 63) - 1, target) == (400, "EntityTooLarge")
+            assert ask(1 << 64, target)[0] == 400
+
+    @lane.test
+    def ten_thousand_parts():
+        """Copied parts cost no payload, so 48.8 GiB fit a small store. Completion and reads at the edges of parts; then it is deleted."""
+        block = os.urandom(PART)
+        assert node.request("PUT", "/bkt/block", body=block)[0] == 200
+        upload, _ = begin(node, "many")
+        etags = {}
+
+        def copy(first):
+            conn = http.client.HTTPConnection("127.0.0.1", node.s3_port, timeout=60)
+            for number in range(first, 10001, 16):
+                conn.request("PUT", f"/bkt/many?partNumber={number}&uploadId={upload}", headers={"x-amz-copy-source": "/bkt/block"})
+                answer = conn.getresponse()
+                body = answer.read()
+                assert answer.status == 200, body
+                etags[number] = element(body, "ETag").replace("&quot;", '"')
+            conn.close()
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(copy, range(1, 17)))
+        marker, listed = 0, []
+        while marker is not None:
+            body = node.request("GET", f"/bkt/many?uploadId={upload}&part-number-marker={marker}")[2]
+            listed += [int(number) for number in re.findall(rb"<PartNumber>(\d+)<", body)]
+            marker = int(element(body, "NextPartNumberMarker")) if element(body, "IsTruncated") == "true" else None
+        assert listed == list(range(1, 10001))
+        status, _, body = complete(node, "many", upload, sorted(etags.items()))
+        assert status == 200 and element(body, "ETag").replace("&quot;", "").endswith("-10000"), body
+        size = 10000 * PART
+        assert node.request("HEAD", "/bkt/many")[1]["content-length"] == str(size)
+        status, head, body = node.request("GET", "/bkt/many?partNumber=10000")
+        assert status == 206 and body == block and head["x-amz-mp-parts-count"] == "10000", head
+        for first in (0, PART - 10, 4999 * PART - 1, size - 20):
+            body = node.request("GET", "/bkt/many", headers={"Range": f"bytes={first}-{first + 19}"})[2]
+            assert body == (block + block)[first % PART:first % PART + 20], first
+        assert b"<Size>%d</Size>" % size in node.request("GET", "/bkt?list-type=2&prefix=many")[2]
+        assert node.request("DELETE", "/bkt/many")[0] == 204 and node.request("GET", "/bkt/block")[2] == block
+
+    @lane.test
     def a_multi_delete_is_verified_by_the_checksum_in_its_trailer():
         def request(document, trailer):
             body = unsigned_chunks([document[:20], document[20:]], trailer)
@@ -225,6 +333,39 @@ with Node(credentials=f"key {KEY} {SECRET}\n  allow all *\n", s3="virtual_host_d
         status, _, body = node.request("PUT", "/bkt/sneaked", body=b"sneaked in", headers=headers)
         assert status == 400 and code(body) == "XAmzContentSHA256Mismatch", body
         assert signed("HEAD", "/bkt/sneaked")[0] == 404
+
+    @lane.test
+    def nobody_is_told_to_continue_who_will_be_refused():
+        """Whatever can be known from the head is said in place of the 100, and the connection is closed."""
+        upload = element(signed("POST", "/bkt/part", "uploads=")[2], "UploadId")
+        for path, query, by, more, want in (
+                ("/bkt/k", "", Signer(KEY, "wrong"), {}, "SignatureDoesNotMatch"), ("/absent/k", "", signer, {}, "NoSuchBucket"),
+                ("/bkt/k", "", Signer(KEY, SECRET, offset_s=2000), {}, "RequestTimeTooSkewed"),
+                ("/bkt/part", f"partNumber=0&uploadId={upload}", signer, {}, "InvalidArgument"),
+                ("/bkt/part", "partNumber=1&uploadId=none", signer, {}, "NoSuchUpload"), ("/bkt/k", "", signer, {"Content-MD5": "x"}, "InvalidDigest"),
+                ("/bkt/k", "", signer, {"Content-Length": str(1 << 43)}, "EntityTooLarge"),
+                ("/bkt/k", "", signer, {"Content-Length": str(1 << 42)}, "InsufficientStorage"),
+                ("/bkt/k", "", signer, {"x-amz-checksum-crc32": "AAAAAA==", "x-amz-checksum-sha1": "x"}, "InvalidRequest"),
+                ("/bkt/k", "", signer, {"x-amz-meta-long": "m" * 3000}, "MetadataTooLarge")):
+            headers = by.headers("PUT", host, path, query, "UNSIGNED-PAYLOAD", {"Content-Length": "5", **more})
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            with node.connect() as sock:
+                sock.sendall(f"PUT {path}{'?' + query if query else ''} HTTP/1.1\r\n{lines}Expect: 100-continue\r\n\r\n".encode())
+                answer = b""
+                while piece := sock.recv(65536):
+                    answer += piece
+            assert b" 100 " not in answer.partition(b"\r\n")[0] and code(answer) == want, (path, more, answer)
+            assert b"\r\nConnection: close\r\n" in answer, answer
+
+    @lane.test
+    def every_answer_says_the_time():
+        """SDKs sign with our clock after one answer with a wrong Date: it must be right, in errors too."""
+        for target in ("/bkt", "/absent/key", "/bkt?list-type=2"):
+            before = int(time.time())
+            status, head, _ = node.request("GET", target)
+            said = email.utils.parsedate_to_datetime(head["date"]).timestamp()
+            assert status >= 400 and before - 1 <= said <= time.time() + 1, (head, before)
+        assert "date" in signed("HEAD", "/bkt")[1]
 
     @lane.test
     def a_bucket_in_the_host_name():

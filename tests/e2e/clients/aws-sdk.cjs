@@ -90,6 +90,14 @@ const operations = {
     same(Buffer.concat(got), data("large"), "read while overwritten");
     same(await all(await ask("busy")), data("other"), "after");
   },
+  async early() {
+    const codes = [];
+    for (const Body of [data("large"), fs.createReadStream(task.files.large)]) {
+      await put("k", Body, { Bucket: task.absent, ContentLength: data("large").length }).catch((error) => codes.push(error.name));
+      await put("after", data("small"));
+    }
+    console.log(JSON.stringify(codes));
+  },
 };
 
 operations[task.operation]().catch((error) => {

@@ -9,6 +9,7 @@ import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 task = json.load(sys.stdin)
 bucket, files = task["bucket"], task["files"]
@@ -101,5 +102,17 @@ def overwrite():
     assert get("busy") == data("other")
 
 
+def early():
+    codes = []
+    for _ in range(2):
+        try:
+            with open(files["large"], "rb") as f:
+                s3.put_object(Bucket=task["absent"], Key="k", Body=f)
+        except ClientError as error:
+            codes.append(error.response["Error"]["Code"])
+        s3.put_object(Bucket=bucket, Key="after", Body=data("small"))
+    print(json.dumps(codes))
+
+
 {"small": small, "large": large, "multipart": multipart, "stream": stream, "ranges": ranges, "list": list_, "delete": delete,
- "odd": odd, "overwrite": overwrite}[task["operation"]]()
+ "odd": odd, "overwrite": overwrite, "early": early}[task["operation"]]()

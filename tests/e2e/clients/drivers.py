@@ -12,9 +12,10 @@ import json
 import os
 import re
 import subprocess
+import threading
 from urllib.parse import quote
 
-from place import KEY, MULTIPART_SIZE, ODD_FILES, ODD_KEYS, PAGING, PAGING_KEYS, SECRET, SHARED
+from place import ABSENT, KEY, MULTIPART_SIZE, ODD_FILES, ODD_KEYS, PAGING, PAGING_KEYS, READER, SECRET, SHARED
 
 OPERATIONS = {
     "small": "1,000 bytes and none, put and read back",
@@ -26,6 +27,7 @@ OPERATIONS = {
     "delete": "25 keys at once",
     "odd keys": "space + ~ = @ ( ) % quotes & ; unicode, 1,024 bytes; where the client allows: // first and inside",
     "overwrite": "an object overwritten while it is read: the old bytes or an error, no mixture",
+    "early error": "12 MiB to where nothing can be stored: the client shows the server's error code, not a broken connection",
 }
 DELETED = [f"del/{i:02}" for i in range(20)] + ["del/a b", "del/c+d", "del/e%20f", "del/\u00fc&<x>", "del/g'\"h"]
 
@@ -125,6 +127,20 @@ class Driver:
     def listed(self, keys):
         assert keys == PAGING_KEYS, f"{len(keys)} keys, first {keys[:2]}, last {keys[-2:]}"
 
+    def told(self, command, code, env=None):
+        """The client says `code`, at once or between its retries; it is ended as soon as it does."""
+        client = subprocess.Popen(command, env=env or self.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  cwd=self.folder)
+        said = b""
+        timer = threading.Timer(60, client.kill)
+        timer.start()
+        while code.encode() not in said and (piece := client.stdout.read1(65536)):
+            said += piece
+        timer.cancel()
+        client.kill()
+        client.communicate()
+        assert code.encode() in said, said[-3000:]
+
     def overwritten_while_piped(self, command, overwrite):
         """The reader is stopped by its full pipe while the object is overwritten."""
         self.truth.put(self.bucket, "busy", self.data["large"])
@@ -212,6 +228,9 @@ class Awscli(Driver):
         self.overwritten_while_piped(self.command("s3", "cp", self.object("busy"), "-"),
                                      lambda: self.aws("s3", "cp", self.files["other"], self.object("busy")))
 
+    def early_error(self):
+        self.told(self.command("s3api", "put-object", "--bucket", ABSENT, "--key", "k", "--body", self.files["large"]), "NoSuchBucket")
+
 
 class Rclone(Driver):
     name = "rclone"
@@ -282,6 +301,10 @@ class Rclone(Driver):
         self.overwritten_while_piped([program("rclone"), "cat", self.object("busy")],
                                      lambda: self.rclone("copyto", self.files["other"], self.object("busy")))
 
+    def early_error(self):
+        self.told([program("rclone"), "copyto", "--s3-no-check-bucket", "--s3-upload-cutoff", "200M", "--low-level-retries", "1",
+                   self.files["large"], self.object("k", ABSENT)], "NoSuchBucket")
+
 
 class S3cmd(Driver):
     name = "s3cmd"
@@ -351,6 +374,9 @@ class S3cmd(Driver):
         self.overwritten_while_piped(self.command("get", "--quiet", self.object("busy"), "-"),
                                      lambda: self.s3cmd("put", self.files["other"], self.object("busy")))
 
+    def early_error(self):
+        self.told(self.command("put", "--disable-multipart", self.files["large"], f"s3://{ABSENT}/k"), "NoSuchBucket")
+
 
 class S4cmd(Driver):
     name = "s4cmd"
@@ -413,6 +439,10 @@ class S4cmd(Driver):
     def overwrite(self):
         raise NotApplicable("s4cmd cannot be stopped half-way, and asks for ranges without If-Match")
 
+    def early_error(self):
+        self.env.update(S3_ACCESS_KEY=KEY, S3_SECRET_KEY=SECRET)
+        self.told([program("s4cmd"), "--endpoint-url", self.url, "-t", "1", "put", self.files["large"], f"s3://{ABSENT}/k"], "NoSuchBucket")
+
 
 class Restic(Driver):
     name = "restic"
@@ -469,6 +499,15 @@ class Restic(Driver):
 
     def overwrite(self):
         raise NotApplicable("restic never overwrites")
+
+    def early_error(self):
+        """It makes its bucket by itself; so a key that may write nothing but locks."""
+        if self.anonymous:
+            raise NotApplicable("restic makes its bucket by itself, and without keys nothing is forbidden")
+        self.restic("backup", "--tag", "error", self.files["small"])
+        secure = ["--cacert", self.place.ca] if self.url.startswith("https") else []
+        self.told([program("restic"), "-r", f"s3:{self.url}/{self.bucket}/repo", "--no-cache", *secure, "backup", self.files["other"]],
+                  "Access denied", env=dict(self.env, AWS_ACCESS_KEY_ID=READER))
 
 
 class Curl(Driver):
@@ -568,6 +607,10 @@ class Curl(Driver):
         self.overwritten_while_piped(self.command(self.object("busy")),
                                      lambda: self.curl("-T", self.files["other"], self.object("busy")))
 
+    def early_error(self):
+        for more in ([], ["-H", "Expect:"]):
+            self.told(self.command(*more, "-T", self.files["large"], self.object("k", ABSENT)), "NoSuchBucket")
+
 
 class Libs3(Driver):
     """Signs with version 2 only: what matters is that it is told so."""
@@ -595,7 +638,7 @@ class Libs3(Driver):
     def other(self):
         raise NotApplicable("libs3 signs with version 2 only, which is refused with a message that names version 4")
 
-    large = multipart = stream = ranges = list = delete = odd_keys = overwrite = other
+    large = multipart = stream = ranges = list = delete = odd_keys = overwrite = early_error = other
 
 
 class Library(Driver):
@@ -607,7 +650,7 @@ class Library(Driver):
         task = {"operation": operation, "url": self.url, "bucket": self.bucket, "shared": SHARED, "paging": PAGING,
                 "key": KEY, "secret": SECRET, "anonymous": self.anonymous, "files": self.files, "part": MULTIPART_SIZE,
                 "deleted": DELETED, "odd": list(self.place.odd_keys) + ODD_KEYS,
-                "paging_first": PAGING_KEYS[0], "paging_count": len(PAGING_KEYS)}
+                "paging_first": PAGING_KEYS[0], "paging_count": len(PAGING_KEYS), "absent": ABSENT}
         return run(self.command, self.env, json.dumps(task).encode())
 
     def small(self):
@@ -650,6 +693,12 @@ class Library(Driver):
         self.truth.put(self.bucket, "busy", self.data["large"])
         self.call("overwrite")
         self.stored("busy", "other")
+
+    def early_error(self):
+        """Twice, and each time with a good request behind it: nothing of a refused body may be taken for that."""
+        codes = json.loads(self.call("early"))
+        assert codes == ["NoSuchBucket"] * 2, codes
+        self.stored("after", "small")
 
 
 class Boto3(Library):

@@ -85,6 +85,14 @@ const operations = {
     same(Buffer.concat(got), data("large"), "read while overwritten");
     same(await get("busy"), data("other"), "after");
   },
+  async early() {
+    const codes = [];
+    for (const body of [data("large"), fs.createReadStream(task.files.large)]) {
+      await connect(64 << 20).putObject(task.absent, "k", body, data("large").length).catch((error) => codes.push(error.code));
+      await s3.putObject(bucket, "after", data("small"));
+    }
+    console.log(JSON.stringify(codes));
+  },
 };
 
 operations[task.operation]().catch((error) => {

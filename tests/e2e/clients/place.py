@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from node import Node, free_ports, wait_for  # noqa: E402  (the folder above is where it lives)
 
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI-K7MDENG-bPxRfiCYEXAMPLEKEY"
-CREDENTIALS = f"key {KEY} {SECRET}\n  allow all *\n"
+READER = "READER"  # May write nothing but what a reader of a restic repository must.
 MULTIPART_SIZE = 5 << 20
 LARGE_SIZE = (12 << 20) + 3  # Three parts; and more than socket buffers hold, so that a paused reader is still at it.
 PAGING_KEYS = [f"page/{i:04}" for i in range(1005)]  # Beyond 1,000, the page of clients that cannot ask for another size.
@@ -32,6 +32,7 @@ ODD_FILES = ["a b", "a+b", "a~b=c@d", "paren(1)[2]", "100%41%2F", "\u00fcml\u00e
              "long/" + "/".join(["n" * 250] * 4) + "/" + "n" * 11]
 # Further ones, for clients that take a key as it is.
 ODD_KEYS = ["odd//double//slash", "//lead", 'odd/<x>"`{}|^\\#?:', "odd/a+b c%20d", "odd/trailing/"]
+ABSENT = "m-absent"  # A bucket that nobody makes.
 TRANSPORTS = {
     "direct": "authenticated listener",
     "anonymous": "anonymous listener",
@@ -39,6 +40,8 @@ TRANSPORTS = {
     "nginx-stream": "authenticated, through nginx with proxy_request_buffering off",
     "tls": "authenticated listener with TLS",
 }
+CREDENTIALS = f"key {KEY} {SECRET}\n  allow all *\nkey {READER} {SECRET}\n  allow read,list *\n" + "".join(
+    f"  allow write,delete m-restic-{transport}/repo/locks/\n" for transport in TRANSPORTS)
 
 
 class Truth:
