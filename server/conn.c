@@ -182,6 +182,12 @@ bool conn_send(struct conn *conn, const struct iovec *iov, uint32_t iov_count, u
     return true;
 }
 
+bool conn_recall(struct conn *conn)
+{
+    CHECK(conn->stage == CONN_OPEN);
+    return rx_send_recall(conn->listener->rx, conn->id) == 0;
+}
+
 /* ---- end ------------------------------------------------------------------------------------------------------ */
 
 static void conn_stage_set(struct conn *conn, enum conn_stage stage)
@@ -307,11 +313,17 @@ static void conn_eof(struct conn *conn)
     }
 }
 
-static void conn_sent(struct conn *conn, uint64_t cookie, int error)
+static void conn_sent(struct conn *conn, const struct rx_event *event)
 {
     CHECK(conn->sends > 0);
     conn->sends--;
-    conn->protocol->sent(conn, cookie, error);
+    conn->protocol->sent(conn, event);
+    conn_run(conn);
+}
+
+static void conn_room(struct conn *conn)
+{
+    conn->protocol->room(conn);
     conn_run(conn);
 }
 
@@ -329,7 +341,10 @@ void conn_event(struct conn *conn, const struct rx_event *event)
         conn_closing(conn, true);
         break;
     case RX_SENT:
-        conn_sent(conn, event->cookie, event->error);
+        conn_sent(conn, event);
+        break;
+    case RX_ROOM:
+        conn_room(conn);
         break;
     case RX_CLOSED:
         conn_free(conn);

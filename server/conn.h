@@ -45,8 +45,10 @@ struct conn_protocol {
     void (*run)(struct conn *conn);
     /* Can bytes be used now? Otherwise what arrives waits in the inbox and the peer is paused. */
     bool (*wants_data)(const struct conn *conn);
-    /* A send has completed. */
-    void (*sent)(struct conn *conn, uint64_t cookie, int error);
+    /* A send has completed, or was given back (RX_SENT). */
+    void (*sent)(struct conn *conn, const struct rx_event *event);
+    /* RX_ROOM; NULL: never recalls. */
+    void (*room)(struct conn *conn);
     /* The conn's timer fired. */
     void (*timeout)(struct conn *conn);
     /* The connection is about to end without the protocol having asked for it: let go of everything but send memory. */
@@ -116,6 +118,9 @@ static inline bool conn_inbox_is_empty(const struct conn *conn)
 
 /* Sends; false when the connection can send no more (it is then on its way to RX_CLOSED or will get RX_RESET). */
 bool conn_send(struct conn *conn, const struct iovec *iov, uint32_t iov_count, uint64_t cookie);
+
+/* Takes back what was not sent, so that a peer that does not read holds no memory of others; false: the backend cannot. */
+bool conn_recall(struct conn *conn);
 
 void conn_timer_set(struct conn *conn, uint64_t deadline_ns);
 

@@ -24,6 +24,7 @@ static void exchange_init(struct exchange *x, struct conn *conn)
     x->head_ns = conn->worker->now_ns;
     x->upload.state = UPLOAD_CLOSED;
     list_init(&x->waiter);
+    list_init(&x->holder);
     worker_request_id(conn->worker, x->request_id);
 }
 
@@ -128,34 +129,39 @@ bool exchange_is_throttled(const struct exchange *x)
 
 /* ---- blocks and tables ---------------------------------------------------------------------------------------- */
 
-static bool exchange_item_take(struct exchange *x, struct pool *pool, void **item)
+static bool exchange_item_take(struct exchange *x, struct pool *pool, void **item, enum share_kind kind)
 {
-    if (*item == NULL) {
+    if (*item == NULL && !share_is_wanted(x, kind)) {
         *item = pool_take(pool);
     }
-    if (*item == NULL && !list_is_linked(&x->waiter)) {
-        list_append(&x->worker->block_waiters, &x->waiter);
+    if (*item == NULL) {
+        share_wait(x, kind);
     }
     return *item != NULL;
 }
 
 bool exchange_block_take(struct exchange *x)
 {
-    return exchange_item_take(x, &x->worker->blocks, &x->block);
+    return exchange_item_take(x, &x->worker->blocks, &x->block, SHARE_BLOCK);
 }
 
 bool exchange_table_take(struct exchange *x)
 {
-    return exchange_item_take(x, &x->worker->tables, &x->table);
+    return exchange_item_take(x, &x->worker->tables, &x->table, SHARE_TABLE);
+}
+
+void exchange_block_give(struct exchange *x)
+{
+    if (x->block != NULL) {
+        pool_give(&x->worker->blocks, x->block);
+        x->block = NULL;
+    }
 }
 
 static void exchange_items_give(struct exchange *x)
 {
     struct worker *worker = x->worker;
-    if (x->block != NULL) {
-        pool_give(&worker->blocks, x->block);
-        x->block = NULL;
-    }
+    exchange_block_give(x);
     if (x->table != NULL) {
         pool_give(&worker->tables, x->table);
         x->table = NULL;
@@ -172,6 +178,7 @@ void exchange_abandon(struct exchange *x)
     }
     x->is_abandoned = true;
     list_remove(&x->waiter);
+    share_release(x);
     upload_abandon(x, METRICS_ABORT_PEER);
     if (x->stage != EXCHANGE_ENDED && x->stage != EXCHANGE_HEAD) {
         metrics_request(x->listener->cells, x->operation, x->response.is_ended ? x->response.status : 0);

@@ -54,6 +54,10 @@ struct exchange_ops {
                         enum s3_error error);          /* framing broken or too short; NULL: just answer */
     void (*sent)(struct exchange *x, uint64_t cookie); /* more of the answer may be sent */
     void (*resume)(struct exchange *x); /* a free read buffer, block or table may be there now */
+    /* The answer was recalled: TCP has the first `sent` bytes of this send (framing included) and nothing behind. Give back what is
+     * shared; `room` says when to go on. NULL: cannot be recalled. */
+    void (*cut)(struct exchange *x, uint64_t cookie, uint64_t sent);
+    void (*room)(struct exchange *x);
     void (*read)(struct exchange *x, struct store_read *read);
     void (*drop)(struct exchange *x); /* let go of what only this operation knows; nothing is in flight */
 };
@@ -79,7 +83,11 @@ struct http_response {
     bool is_ended; /* nothing more will be queued */
     bool is_chunked;
     bool is_continue_sent;
+    bool is_recalled; /* nothing may be sent until there is room */
+    bool is_head_cut; /* head_sent bytes of the head are out, the rest goes first when there is room */
     uint32_t head_len;
+    uint32_t head_sent;
+    uint32_t end_sent; /* of the last chunk, when that was cut */
     bool head_is_full;
     uint32_t sends; /* in flight for this exchange */
     uint64_t progress_ns;
@@ -92,6 +100,7 @@ struct decompressing {
     bool has_count;               /* the footer was read */
     bool has_table;
     bool is_failed;  /* answered, or reset: nothing more is sent */
+    bool is_resting; /* was recalled: the stream goes back as soon as nothing is on its way */
     uint64_t plain;  /* bytes of the object */
     uint32_t count;  /* frames of the object */
     uint32_t last;   /* the last frame of the range */
@@ -103,9 +112,10 @@ struct decompressing {
 
 struct download {
     struct http_range range;
-    uint64_t offset; /* next byte to ask for */
-    uint64_t sent;   /* bytes handed to TCP and answered */
-    uint64_t queued; /* bytes handed to rx_send */
+    uint64_t offset;  /* next byte to ask for */
+    uint64_t sent;    /* bytes handed to TCP and answered */
+    uint64_t queued;  /* bytes handed to rx_send */
+    uint64_t counted; /* of these, the ones in the metrics: what was recalled is queued again */
     struct store_read *read;
     struct slice slices[DOWNLOAD_SLICES]; /* being sent; addr NULL: free */
     struct decompressing zstd;
@@ -123,6 +133,11 @@ struct listing {
     uint32_t next; /* entry to be written */
     uint8_t phase;
     bool is_sending; /* the block is being sent */
+    bool
+        is_cut; /* the block was recalled: it is written again from here, and its first block_sent bytes skipped */
+    uint8_t block_phase;
+    uint32_t block_next;
+    uint32_t block_sent;
 };
 
 /* CompleteMultipartUpload: parts are named in x->table; what they hold is gathered from listings of the upload. */
@@ -165,7 +180,10 @@ struct exchange {
     struct worker *worker;
     struct listener *listener;
     struct conn *conn;
-    struct list waiter; /* worker->read_waiters, stream_waiters or block_waiters */
+    struct list waiter;  /* worker->shares[].waiters */
+    struct list holder;  /* worker->shares[].holders or stuck */
+    uint64_t holding_ns; /* while in there: since when its peer has not moved */
+    bool is_resuming;
     const struct exchange_ops *ops;
     bool is_abandoned;
     bool is_waiting;

@@ -2,6 +2,7 @@
 /* http_conn: the request cycle. See http_conn.h for the states. */
 #include "server/http_conn.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "base/peek.h"
@@ -323,7 +324,7 @@ static bool http_step_body(struct exchange *x)
 static bool http_step_respond(struct exchange *x)
 {
     struct conn *conn = x->conn;
-    if (!x->response.is_ended || x->response.sends > 0) {
+    if (!x->response.is_ended || x->response.sends > 0 || x->response.is_recalled) {
         return false;
     }
     bool must_close = x->response.must_close;
@@ -374,19 +375,29 @@ static bool http_wants_data(const struct conn *conn)
     return x == NULL || x->stage == EXCHANGE_HEAD || (x->stage == EXCHANGE_BODY && !exchange_is_throttled(x));
 }
 
-static void http_sent(struct conn *conn, uint64_t cookie, int error)
+static void http_sent(struct conn *conn, const struct rx_event *event)
 {
     struct exchange *x = conn->exchange;
     CHECK(x != NULL);
     CHECK(x->response.sends > 0);
     x->response.sends--;
-    x->response.progress_ns = conn->worker->now_ns;
-    if (cookie >= HTTP_COOKIE_PAYLOAD && x->ops != NULL && x->ops->sent != NULL) {
-        x->ops->sent(x, cookie);
+    if (event->error == -EAGAIN) {
+        http_response_cut(x, event->cookie, event->sent);
+        return;
     }
-    if (error < 0) {
+    x->response.progress_ns = conn->worker->now_ns;
+    if (event->cookie >= HTTP_COOKIE_PAYLOAD && x->ops != NULL && x->ops->sent != NULL) {
+        x->ops->sent(x, event->cookie);
+    }
+    if (event->error < 0) {
         conn_abort(conn);
     }
+}
+
+static void http_room(struct conn *conn)
+{
+    CHECK(conn->exchange != NULL); /* It does not end before there is room. */
+    http_response_room(conn->exchange);
 }
 
 /* ---- timeouts ------------------------------------------------------------------------------------------------- */
@@ -428,7 +439,7 @@ static void http_timeout_body(struct exchange *x)
 static void http_timeout_respond(struct exchange *x)
 {
     uint64_t deadline_ns = x->response.progress_ns + http_limits(x)->send_timeout_ns;
-    if (x->response.sends == 0) {
+    if (x->response.sends == 0 && !x->response.is_recalled) {
         deadline_ns = http_now(x) + http_limits(x)->send_timeout_ns; /* The store is what we wait for. */
     }
     if (deadline_ns > http_now(x)) {
@@ -483,6 +494,7 @@ const struct conn_protocol http_protocol = {
     .run = http_run,
     .wants_data = http_wants_data,
     .sent = http_sent,
+    .room = http_room,
     .timeout = http_timeout,
     .gone = http_gone,
     .drain = http_drain,

@@ -21,6 +21,7 @@
 /* Cookies of sends; those from HTTP_COOKIE_PAYLOAD on belong to the operation. */
 #define HTTP_COOKIE_CONTINUE 1U
 #define HTTP_COOKIE_HEAD 2U
+#define HTTP_COOKIE_END 3U
 #define HTTP_COOKIE_PAYLOAD 16U
 
 #define HTTP_LENGTH_NONE UINT64_MAX           /* no body and no Content-Length: 204, 304 */
@@ -46,7 +47,17 @@ void http_response_header_u64(struct exchange *x, const char *name, uint64_t val
 void http_response_start(struct exchange *x, uint64_t length);
 /* Queues a part of the body; false when the connection is gone. In a chunked answer one call is one chunk. */
 bool http_response_payload(struct exchange *x, const void *bytes, uint32_t len, uint64_t cookie);
+/* The same for a part that was cut: without the first `sent` bytes of what went out with it, framing included. */
+bool http_response_payload_rest(struct exchange *x, const void *bytes, uint32_t len, uint64_t cookie,
+                                uint64_t sent);
+/* Called again after a cut when the body is complete and x->response.is_ended is not set. */
 void http_response_end(struct exchange *x);
+
+/* Takes back what the peer does not read: ops->cut for each part, later ops->room. False: this backend cannot. */
+bool http_response_recall(struct exchange *x);
+/* For http_conn.c: a send was given back; there is room again. */
+void http_response_cut(struct exchange *x, uint64_t cookie, uint64_t sent);
+void http_response_room(struct exchange *x);
 
 /* Whole answers. */
 void http_respond_empty(struct exchange *x, int status);

@@ -120,7 +120,9 @@ static bool http_send(struct exchange *x, const struct iovec *iov, uint32_t iov_
     if (x->is_abandoned || !conn_send(x->conn, iov, iov_count, cookie)) {
         return false;
     }
-    x->response.sends++;
+    if (x->response.sends++ == 0) {
+        x->response.progress_ns = x->worker->now_ns; /* Until now the peer had nothing to take. */
+    }
     return true;
 }
 
@@ -131,6 +133,9 @@ static void http_start_with(struct exchange *x, uint64_t length, const char *bod
     CHECK(!x->response.head_is_full); /* Stored headers are bounded by STORE_META_MAX. */
     x->stage = EXCHANGE_RESPOND;
     x->response.progress_ns = x->worker->now_ns;
+    if (x->table != NULL || x->block != NULL) {
+        share_hold(x, x->table != NULL ? SHARE_TABLE : SHARE_BLOCK); /* until the peer has read the answer */
+    }
     struct iovec iov[2] = {
         {.iov_base = x->out, .iov_len = x->response.head_len},
         {.iov_base = (void *)(uintptr_t)body, .iov_len = body_len},
@@ -152,7 +157,23 @@ void http_response_start(struct exchange *x, uint64_t length)
 #define CHUNK_LINE_SIZE 16U
 #define CHUNK_LINE_PLACES 8U
 
-static bool http_send_chunk(struct exchange *x, const void *bytes, uint32_t len, uint64_t cookie)
+/* Without the first `sent` bytes. */
+static bool http_send_rest(struct exchange *x, struct iovec *iov, uint32_t iov_count, uint64_t cookie,
+                           uint64_t sent)
+{
+    while (iov_count > 0 && sent >= iov->iov_len) {
+        sent -= iov->iov_len;
+        iov++;
+        iov_count--;
+    }
+    CHECK(iov_count > 0); /* Else it would not have been cut. */
+    iov->iov_base = (char *)iov->iov_base + sent;
+    iov->iov_len -= sent;
+    return http_send(x, iov, iov_count, cookie);
+}
+
+static bool http_send_chunk(struct exchange *x, const void *bytes, uint32_t len, uint64_t cookie,
+                            uint64_t sent)
 {
     CHECK(cookie >= HTTP_COOKIE_PAYLOAD);
     CHECK(cookie < HTTP_COOKIE_PAYLOAD + CHUNK_LINE_PLACES);
@@ -164,18 +185,24 @@ static bool http_send_chunk(struct exchange *x, const void *bytes, uint32_t len,
         {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len},
         {.iov_base = (void *)(uintptr_t)end, .iov_len = 2},
     };
-    return http_send(x, iov, 3, cookie);
+    return http_send_rest(x, iov, 3, cookie, sent);
 }
 
-bool http_response_payload(struct exchange *x, const void *bytes, uint32_t len, uint64_t cookie)
+bool http_response_payload_rest(struct exchange *x, const void *bytes, uint32_t len, uint64_t cookie,
+                                uint64_t sent)
 {
     CHECK(x->stage == EXCHANGE_RESPOND);
     CHECK(len > 0);
     if (x->response.is_chunked && x->head.version_minor > 0) {
-        return http_send_chunk(x, bytes, len, cookie);
+        return http_send_chunk(x, bytes, len, cookie, sent);
     }
     struct iovec iov = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
-    return http_send(x, &iov, 1, cookie);
+    return http_send_rest(x, &iov, 1, cookie, sent);
+}
+
+bool http_response_payload(struct exchange *x, const void *bytes, uint32_t len, uint64_t cookie)
+{
+    return http_response_payload_rest(x, bytes, len, cookie, 0);
 }
 
 void http_response_end(struct exchange *x)
@@ -183,9 +210,54 @@ void http_response_end(struct exchange *x)
     static const char last_chunk[] = "0\r\n\r\n";
     if (x->response.is_chunked && x->head.version_minor > 0 && !http_is_head(x)) {
         struct iovec iov = {.iov_base = (void *)(uintptr_t)last_chunk, .iov_len = sizeof(last_chunk) - 1};
-        (void)http_send(x, &iov, 1, HTTP_COOKIE_HEAD); /* A dead peer is reported by RX_RESET. */
+        /* A dead peer is reported by RX_RESET. */
+        (void)http_send_rest(x, &iov, 1, HTTP_COOKIE_END, x->response.end_sent);
     }
     x->response.is_ended = true;
+}
+
+/* ---- recalled answers ----------------------------------------------------------------------------------------- */
+
+bool http_response_recall(struct exchange *x)
+{
+    CHECK(x->stage == EXCHANGE_RESPOND);
+    CHECK(x->ops->cut != NULL);
+    x->response.is_recalled = conn_recall(x->conn);
+    return x->response.is_recalled;
+}
+
+void http_response_cut(struct exchange *x, uint64_t cookie, uint64_t sent)
+{
+    struct http_response *response = &x->response;
+    CHECK(response->is_recalled);
+    if (sent > 0) {
+        response->progress_ns = x->worker->now_ns;
+    }
+    if (cookie == HTTP_COOKIE_HEAD) {
+        response->is_head_cut = true;
+        response->head_sent += (uint32_t)sent;
+    } else if (cookie == HTTP_COOKIE_END) {
+        response->end_sent += (uint32_t)sent;
+        response->is_ended = false;
+    } else {
+        CHECK(cookie >= HTTP_COOKIE_PAYLOAD); /* A 100 belongs to an upload, which is never recalled. */
+        response->is_ended = false;
+        x->ops->cut(x, cookie, sent);
+    }
+}
+
+void http_response_room(struct exchange *x)
+{
+    struct http_response *response = &x->response;
+    response->is_recalled = false;
+    response->progress_ns = x->worker->now_ns;
+    if (response->is_head_cut) {
+        struct iovec iov = {.iov_base = x->out + response->head_sent,
+                            .iov_len = response->head_len - response->head_sent};
+        response->is_head_cut = false;
+        (void)http_send(x, &iov, 1, HTTP_COOKIE_HEAD); /* A dead peer is reported by RX_RESET. */
+    }
+    x->ops->room(x);
 }
 
 /* ---- whole answers -------------------------------------------------------------------------------------------- */

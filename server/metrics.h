@@ -61,7 +61,8 @@ enum metrics_status {
     X(HEAD_SIZE, "head_size_max")                                                                            \
     X(OBJECT_SIZE, "object_size_max")                                                                        \
     X(SPACE, "space")                                                                                        \
-    X(SENT_AHEAD, "sent_ahead")
+    X(SENT_AHEAD, "sent_ahead")                                                                              \
+    X(STUCK, "stuck")
 #define METRICS_ABORTS(X)                                                                                    \
     X(PEER, "peer")           /* reset, or FIN before the announced end */                                   \
     X(TIMEOUT, "timeout")     /* one of our deadlines */                                                     \

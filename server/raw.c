@@ -417,13 +417,13 @@ static bool raw_wants_data(const struct conn *conn)
     return x == NULL || x->stage == EXCHANGE_HEAD || (x->stage == EXCHANGE_BODY && !exchange_is_throttled(x));
 }
 
-static void raw_sent(struct conn *conn, uint64_t cookie, int error)
+static void raw_sent(struct conn *conn, const struct rx_event *event)
 {
     struct exchange *x = conn->exchange;
-    CHECK(cookie == RAW_COOKIE_ANSWER);
+    CHECK(event->cookie == RAW_COOKIE_ANSWER);
     CHECK(x->response.sends > 0);
     x->response.sends--;
-    if (error < 0) {
+    if (event->error < 0) {
         conn_abort(conn);
     }
 }

@@ -3,7 +3,7 @@
  * s3_delete: DeleteObject and DeleteObjects.
  *
  * DeleteObjects keeps keys, results and requests in one table of the worker, so that up to a thousand keys need no memory
- * of their own; DELETE_PARALLEL requests are under way at a time and share the committer's transactions. The answer is
+ * of their own (a peer that sends or reads it too slowly while others wait for the table is reset); DELETE_PARALLEL requests are under way at a time and share the committer's transactions. The answer is
  * written block by block like a listing.
  */
 #include <string.h>
@@ -94,7 +94,10 @@ static void deletes_send(struct exchange *x)
     }
     if (!http_response_payload(x, x->block, (uint32_t)x->xml_out.len, HTTP_COOKIE_PAYLOAD)) {
         conn_abort(x->conn);
-    } else if (is_complete) {
+        return;
+    }
+    share_hold(x, SHARE_TABLE);
+    if (is_complete) {
         http_response_end(x);
     }
 }
@@ -102,6 +105,7 @@ static void deletes_send(struct exchange *x)
 static void deletes_sent(struct exchange *x, uint64_t cookie)
 {
     CHECK(cookie == HTTP_COOKIE_PAYLOAD);
+    share_release(x);
     if (!x->is_abandoned && x->deleting.phase != DELETE_DONE) {
         deletes_send(x);
     }
@@ -208,6 +212,7 @@ static void deletes_body(struct exchange *x, const struct slice *slice)
         x->xml_error = s3_xml_read_feed(&x->xml, slice->addr, slice->len);
     }
     slice_release(slice);
+    share_hold(x, SHARE_TABLE);
 }
 
 static bool deletes_digest_differs(struct s3_checksum *state, const struct s3_checksum_expected *expected)
@@ -248,12 +253,14 @@ static void deletes_body_end(struct exchange *x)
         return;
     }
     deleting->is_quiet = x->xml.is_quiet;
+    share_release(x); /* Now it is the store that is waited for. */
     exchange_submit(x, STORE_BUCKET_LOOKUP, deletes_start);
 }
 
 static void deletes_begin(struct exchange *x)
 {
     if (exchange_table_take(x) && exchange_block_take(x)) {
+        share_hold(x, SHARE_TABLE);
         http_body_accept(x);
     }
 }

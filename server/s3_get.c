@@ -2,7 +2,7 @@
 /*
  * s3_get: GetObject and HeadObject. The first block is read and verified before the status line is written, so that a
  * damaged object is a definite error; damage found later resets the connection, so that no client takes what it has for
- * the whole. One read and two sends are in flight at most; a slow reader holds that and no more.
+ * the whole. One read and two sends are in flight at most; a slow reader holds that while nobody waits for it (share.h).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -140,6 +140,17 @@ static void s3_get_slot_release(struct exchange *x, uint32_t slot)
     x->download.slices[slot].addr = NULL;
 }
 
+/* What is queued again after a recall is not counted again. */
+void s3_get_queued(struct exchange *x, uint32_t len)
+{
+    struct download *download = &x->download;
+    download->queued += len;
+    if (download->queued > download->counted) {
+        metrics_add(&x->listener->cells->payload_sent_bytes, download->queued - download->counted);
+        download->counted = download->queued;
+    }
+}
+
 static void s3_get_send(struct exchange *x, const struct slice *slice)
 {
     uint32_t slot = s3_get_free_slot(x);
@@ -153,8 +164,8 @@ static void s3_get_send(struct exchange *x, const struct slice *slice)
         conn_abort(x->conn);
         return;
     }
-    x->download.queued += slice->len;
-    metrics_add(&x->listener->cells->payload_sent_bytes, slice->len);
+    share_hold(x, SHARE_READ);
+    s3_get_queued(x, slice->len);
     if (x->download.queued == x->download.range.len) {
         http_response_end(x);
     }
@@ -179,6 +190,10 @@ static void s3_get_have(struct exchange *x, struct store_read *read)
         s3_get_read_failed(x, rc);
         return;
     }
+    if (x->response.is_recalled) {
+        slice_release(&slice); /* Read again when there is room. */
+        return;
+    }
     if (x->response.status == 0) {
         s3_get_start(x);
     }
@@ -191,20 +206,36 @@ static void s3_get_read(struct exchange *x)
 {
     struct download *download = &x->download;
     uint64_t end = download->range.first + download->range.len;
-    if (x->is_abandoned || download->read != NULL || download->offset == end ||
+    if (x->is_abandoned || x->response.is_recalled || download->read != NULL || download->offset == end ||
         s3_get_free_slot(x) == DOWNLOAD_SLICES) {
+        return;
+    }
+    if (share_is_wanted(x, SHARE_READ)) {
+        share_wait(x, SHARE_READ);
         return;
     }
     int rc = store_read_begin(x->worker->port, x->object, download->offset, end - download->offset, x,
                               &download->read);
     if (rc == -EAGAIN) {
         download->read = NULL;
-        if (!list_is_linked(&x->waiter)) {
-            list_append(&x->worker->read_waiters, &x->waiter);
-        }
+        share_wait(x, SHARE_READ);
     } else if (rc < 0) {
         download->read = NULL;
         s3_get_read_failed(x, rc);
+    }
+}
+
+/* The peer has read: it keeps what it holds for another turn. One whose sends are recalled gives it up anyway. */
+static void s3_get_moved(struct exchange *x)
+{
+    bool holds = false;
+    for (uint32_t slot = 0; slot < DOWNLOAD_SLICES; slot++) {
+        holds |= x->download.slices[slot].addr != NULL;
+    }
+    if (!holds) {
+        share_release(x);
+    } else if (!x->response.is_recalled && !x->is_abandoned) {
+        share_hold(x, SHARE_READ);
     }
 }
 
@@ -214,7 +245,18 @@ static void s3_get_sent(struct exchange *x, uint64_t cookie)
     CHECK(slot < DOWNLOAD_SLICES);
     x->download.sent += x->download.slices[slot].len;
     s3_get_slot_release(x, slot);
+    s3_get_moved(x);
     s3_get_read(x);
+}
+
+/* Sends are cut in order, so after the last of them the next byte to be read is the first that TCP does not have. */
+static void s3_get_cut(struct exchange *x, uint64_t cookie, uint64_t sent)
+{
+    struct download *download = &x->download;
+    download->sent += sent;
+    s3_get_slot_release(x, (uint32_t)(cookie - HTTP_COOKIE_PAYLOAD));
+    download->queued = download->sent;
+    download->offset = download->range.first + download->sent;
 }
 
 static void s3_get_drop(struct exchange *x)
@@ -230,6 +272,8 @@ static void s3_get_drop(struct exchange *x)
 static const struct exchange_ops s3_get_ops = {
     .sent = s3_get_sent,
     .resume = s3_get_read,
+    .cut = s3_get_cut,
+    .room = s3_get_read,
     .read = s3_get_have,
     .drop = s3_get_drop,
 };

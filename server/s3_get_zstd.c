@@ -4,7 +4,8 @@
  * touches, each read whole (and verified by the store), decompressed beside the worker, and sent out of the frame.
  *
  * As with plain objects the first frame is decompressed before the status line is written. One frame is read or
- * decompressed while another is being sent; a slow reader holds one stream and no more.
+ * decompressed while another is being sent; a slow reader holds one stream while nobody waits for it (share.h). When it was
+ * recalled, footer and table are read again: the stream held them.
  */
 #include <errno.h>
 #include <string.h>
@@ -82,7 +83,8 @@ static int zstd_have_table(struct exchange *x)
     struct zframe_table *table = &zstd->stream->table;
     int rc = zframe_table_read(table, zstd->count, store_object_size(x->object), zstd->plain);
     if (rc == 0) {
-        struct zframe_span span = zframe_span(range->first, range->len);
+        uint64_t sent = x->download.sent;
+        struct zframe_span span = zframe_span(range->first + sent, range->len - sent);
         zstd->has_table = true;
         zstd->next = span.first;
         zstd->shown = span.first;
@@ -127,8 +129,10 @@ static void zstd_have(struct exchange *x, struct store_read *read)
         zstd_fail(x, rc);
         return;
     }
-    if (x->download.zstd.is_failed) {
+    if (x->download.zstd.is_failed || x->response.is_recalled || x->download.zstd.is_resting) {
         slice_release(&slice);
+        x->download.zstd.is_resting = true;
+        zstd_step(x);
         return;
     }
     bool is_wanted = zstd_piece(x, &piece);
@@ -155,7 +159,8 @@ static void zstd_send(struct exchange *x, struct filter_frame *frame)
     uint32_t number = download->zstd.shown++;
     uint64_t first = (uint64_t)number * ZFRAME_PLAIN;
     uint64_t end = download->range.first + download->range.len;
-    uint32_t skip = download->range.first > first ? (uint32_t)(download->range.first - first) : 0;
+    uint64_t at = download->range.first + download->queued;
+    uint32_t skip = at > first ? (uint32_t)(at - first) : 0;
     uint32_t len = (end - first < frame->plain_len ? (uint32_t)(end - first) : frame->plain_len) - skip;
     if (x->response.status == 0) {
         s3_get_start(x);
@@ -169,8 +174,8 @@ static void zstd_send(struct exchange *x, struct filter_frame *frame)
         conn_abort(x->conn);
         return;
     }
-    download->queued += len;
-    metrics_add(&x->listener->cells->payload_sent_bytes, len);
+    share_hold(x, SHARE_STREAM);
+    s3_get_queued(x, len);
     if (download->queued == download->range.len) {
         http_response_end(x);
     }
@@ -183,10 +188,24 @@ static void zstd_frame_done(void *user, struct filter_frame *frame)
         exchange_settle(x);
     } else if (frame->status < 0) {
         zstd_fail(x, frame->status);
+    } else if (x->response.is_recalled || x->download.zstd.is_resting) {
+        frame->state = FILTER_FREE;
+        x->download.zstd.is_resting = true;
+        zstd_step(x);
     } else if (!x->download.zstd.is_failed) {
         zstd_send(x, frame); /* Frames come back in the order of the payload. */
         zstd_step(x);
     }
+}
+
+static bool zstd_is_sending(const struct exchange *x)
+{
+    const struct filter_stream *stream = x->download.zstd.stream;
+    bool is_sending = false;
+    for (uint32_t i = 0; stream != NULL && i < FILTER_FRAMES; i++) {
+        is_sending |= stream->frames[i].state == FILTER_OUT;
+    }
+    return is_sending;
 }
 
 static void zstd_sent(struct exchange *x, uint64_t cookie)
@@ -195,23 +214,53 @@ static void zstd_sent(struct exchange *x, uint64_t cookie)
     CHECK(frame->state == FILTER_OUT);
     x->download.sent += frame->skip;
     frame->state = FILTER_FREE;
+    if (!zstd_is_sending(x)) {
+        share_release(x);
+    } else if (!x->response.is_recalled && !x->is_abandoned) {
+        share_hold(x, SHARE_STREAM);
+    }
+    x->download.zstd.is_resting |= x->response.is_recalled; /* It waits for room, and not with a stream. */
     zstd_step(x);
+}
+
+static void zstd_cut(struct exchange *x, uint64_t cookie, uint64_t sent)
+{
+    struct filter_frame *frame = zstd_frame(x, (uint32_t)(cookie - HTTP_COOKIE_PAYLOAD));
+    CHECK(frame->state == FILTER_OUT);
+    x->download.sent += sent;
+    frame->state = FILTER_FREE;
+    x->download.zstd.is_resting = true;
+    zstd_step(x);
+}
+
+/* A recalled download: true when nothing is on its way any more, and the stream was given back. */
+static bool zstd_has_rested(struct exchange *x)
+{
+    struct decompressing *zstd = &x->download.zstd;
+    if (zstd->stream != NULL) {
+        if (zstd_is_sending(x) || !filter_stream_is_idle(zstd->stream)) {
+            return false;
+        }
+        for (uint32_t i = 0; i < FILTER_FRAMES; i++) {
+            zstd->stream->frames[i].state = FILTER_FREE;
+        }
+        filter_stream_close(zstd->stream);
+        zstd->stream = NULL;
+    }
+    zstd->has_count = false;
+    zstd->has_table = false;
+    zstd->read = 0;
+    zstd->is_resting = false;
+    x->download.queued = x->download.sent;
+    return true;
 }
 
 /* ---- the way ------------------------------------------------------------------------------------------------ */
 
-/* Streams and read buffers have lists of their own: who waits for a slow reader's stream must not hold up plain reads. */
-static void zstd_wait(struct exchange *x, struct list *waiters)
-{
-    if (!list_is_linked(&x->waiter)) {
-        list_append(waiters, &x->waiter);
-    }
-}
-
 static bool zstd_stream_take(struct exchange *x)
 {
     struct decompressing *zstd = &x->download.zstd;
-    if (zstd->stream == NULL) {
+    if (zstd->stream == NULL && !share_is_wanted(x, SHARE_STREAM)) {
         zstd->stream = filter_stream_open(&x->worker->filter, x, zstd_frame_done);
     }
     return zstd->stream != NULL;
@@ -221,11 +270,13 @@ static void zstd_step(struct exchange *x)
 {
     struct download *download = &x->download;
     struct zstd_piece piece;
-    if (x->is_abandoned || download->read != NULL || download->zstd.is_failed) {
+    if (x->is_abandoned || download->read != NULL || download->zstd.is_failed ||
+        (download->zstd.is_resting && !zstd_has_rested(x)) || x->response.is_recalled ||
+        download->sent == download->range.len) {
         return;
     }
     if (!zstd_stream_take(x)) {
-        zstd_wait(x, &x->worker->stream_waiters);
+        share_wait(x, SHARE_STREAM);
         return;
     }
     if (!zstd_piece(x, &piece)) {
@@ -237,7 +288,7 @@ static void zstd_step(struct exchange *x)
         download->read = NULL;
     }
     if (rc == -EAGAIN) {
-        zstd_wait(x, &x->worker->read_waiters);
+        share_wait(x, SHARE_READ);
     } else if (rc < 0) {
         zstd_fail(x, rc);
     }
@@ -255,6 +306,8 @@ static void zstd_drop(struct exchange *x)
 static const struct exchange_ops zstd_ops = {
     .sent = zstd_sent,
     .resume = zstd_step,
+    .cut = zstd_cut,
+    .room = zstd_step,
     .read = zstd_have,
     .drop = zstd_drop,
 };

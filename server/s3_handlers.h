@@ -32,6 +32,8 @@ void s3_get_object(struct exchange *x);
 /* The head of the answer to a download, and the end of one whose payload cannot be read. */
 void s3_get_start(struct exchange *x);
 void s3_get_read_failed(struct exchange *x, int error);
+/* `len` bytes more were handed to TCP. */
+void s3_get_queued(struct exchange *x, uint32_t len);
 /* s3_get_zstd.c: the payload of a compressed object. */
 void s3_get_zstd(struct exchange *x);
 /* s3_listing.c */

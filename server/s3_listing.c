@@ -58,8 +58,12 @@ static bool listing_fill(struct exchange *x)
     return listing->phase == LISTING_DONE;
 }
 
-static void listing_send(struct exchange *x)
+/* The block goes out from its byte `sent` on, counted with the framing; 0 but after a cut. */
+static void listing_send(struct exchange *x, uint64_t sent)
 {
+    x->listing.block_phase = x->listing.phase;
+    x->listing.block_next = x->listing.next;
+    x->listing.block_sent = (uint32_t)sent;
     bool is_complete = listing_fill(x);
     bool is_first = x->response.status == 0;
     if (is_first) {
@@ -69,11 +73,12 @@ static void listing_send(struct exchange *x)
         http_response_start(x, is_complete ? x->xml_out.len : HTTP_LENGTH_UNKNOWN);
     }
     x->listing.is_sending = true;
-    if (!http_response_payload(x, x->block, (uint32_t)x->xml_out.len, HTTP_COOKIE_PAYLOAD)) {
+    if (!http_response_payload_rest(x, x->block, (uint32_t)x->xml_out.len, HTTP_COOKIE_PAYLOAD, sent)) {
         x->listing.is_sending = false;
         conn_abort(x->conn);
         return;
     }
+    share_hold(x, SHARE_BLOCK);
     if (is_complete) {
         http_response_end(x);
     }
@@ -83,20 +88,51 @@ static void listing_sent(struct exchange *x, uint64_t cookie)
 {
     CHECK(cookie == HTTP_COOKIE_PAYLOAD);
     x->listing.is_sending = false;
-    if (!x->is_abandoned && x->listing.phase != LISTING_DONE) {
-        listing_send(x);
+    share_release(x);
+    if (x->response.is_recalled) {
+        exchange_block_give(
+            x); /* Recalled too late to cut it; what follows waits for room, and not with a block. */
+    } else if (!x->is_abandoned && x->listing.phase != LISTING_DONE) {
+        listing_send(x, 0);
     }
+}
+
+/* The block goes to others; what was in it is written again from the list, which stays. */
+static void listing_cut(struct exchange *x, uint64_t cookie, uint64_t sent)
+{
+    CHECK(cookie == HTTP_COOKIE_PAYLOAD);
+    struct listing *listing = &x->listing;
+    listing->is_sending = false;
+    listing->is_cut = true;
+    listing->block_sent += (uint32_t)sent;
+    listing->phase = listing->block_phase;
+    listing->next = listing->block_next;
+    exchange_block_give(x);
 }
 
 static void listing_resume(struct exchange *x)
 {
-    if (exchange_block_take(x)) {
-        listing_send(x);
+    if (!exchange_block_take(x)) {
+        return;
+    }
+    uint32_t sent = x->listing.is_cut ? x->listing.block_sent : 0;
+    x->listing.is_cut = false;
+    listing_send(x, sent);
+}
+
+static void listing_room(struct exchange *x)
+{
+    if (x->listing.is_cut || x->listing.phase != LISTING_DONE) {
+        listing_resume(x);
+    } else if (!x->response.is_ended) {
+        http_response_end(x); /* Only the last chunk was cut. */
     }
 }
 
 static const struct exchange_ops listing_ops = {
     .sent = listing_sent,
+    .cut = listing_cut,
+    .room = listing_room,
     .resume = listing_resume,
 };
 

@@ -129,6 +129,7 @@ static void complete_body(struct exchange *x, const struct slice *slice)
         x->xml_error = s3_xml_read_feed(&x->xml, slice->addr, slice->len);
     }
     slice_release(slice);
+    share_hold(x, SHARE_TABLE);
 }
 
 /* ---- CompleteMultipartUpload: gathering what the parts hold --------------------------------------------------- */
@@ -303,6 +304,7 @@ static void complete_body_end(struct exchange *x)
         http_respond_error(x, error);
         return;
     }
+    share_release(x); /* Now it is the store that is waited for. */
     exchange_submit(x, STORE_UPLOAD_LOOKUP, complete_found);
 }
 
@@ -315,6 +317,7 @@ static void complete_drop(struct exchange *x)
 static void complete_begin(struct exchange *x)
 {
     if (exchange_table_take(x) && exchange_block_take(x)) {
+        share_hold(x, SHARE_TABLE);
         http_body_accept(x);
     }
 }

@@ -257,6 +257,7 @@ static bool tls_encrypt_record(struct tls_conn *conn, struct tls_send *send)
         conn->send_error = -EPROTO;
         return false;
     }
+    send->sent += written;
     iov->iov_base = (uint8_t *)iov->iov_base + written;
     iov->iov_len -= written;
     if (iov->iov_len == 0) {
@@ -267,7 +268,8 @@ static bool tls_encrypt_record(struct tls_conn *conn, struct tls_send *send)
 
 static void tls_encrypt(struct tls_conn *conn)
 {
-    while (conn->send_encrypted != conn->send_tail && conn->send_error == 0 && tls_out_has_room(conn)) {
+    while (conn->send_encrypted != conn->send_tail && conn->send_error == 0 && !conn->is_recalled &&
+           tls_out_has_room(conn)) {
         struct tls_send *send = &conn->sends[conn->send_encrypted % RX_SENDS_MAX];
         if (!tls_encrypt_record(conn, send)) {
             return;
@@ -304,24 +306,38 @@ static void tls_fin(struct tls_conn *conn)
     }
 }
 
-/* The oldest send, if it is over. */
+/* The oldest send, if it is over. What was encrypted is ours: a recalled send is over wherever it stopped. */
 static bool tls_send_report(struct tls_conn *conn, struct rx_event *event)
 {
     if (conn->send_head == conn->send_tail) {
         return false;
     }
     const struct tls_send *send = &conn->sends[conn->send_head % RX_SENDS_MAX];
-    bool is_sent = conn->send_head != conn->send_encrypted && conn->out_sent >= send->out_end;
-    if (!is_sent && conn->send_error == 0) {
+    bool is_encrypted = conn->send_head != conn->send_encrypted;
+    bool is_sent = is_encrypted && (conn->out_sent >= send->out_end || conn->is_recalled);
+    if (!is_sent && conn->send_error == 0 && !conn->is_recalled) {
         return false;
     }
     *event = (struct rx_event){.kind = RX_SENT, .id = conn->id, .user = conn->user};
     event->cookie = send->cookie;
-    event->error = conn->send_error;
+    event->error = conn->send_error != 0 || is_sent ? conn->send_error : -EAGAIN;
+    event->sent = send->sent;
     conn->send_head++;
     if ((int32_t)(conn->send_head - conn->send_encrypted) > 0) {
         conn->send_encrypted = conn->send_head; /* It failed before it was encrypted. */
     }
+    return true;
+}
+
+/* After a recall: is everything that was encrypted with TCP? */
+static bool tls_room_report(struct tls_conn *conn, struct rx_event *event)
+{
+    if (!conn->is_recalled || conn->send_head != conn->send_tail || conn->out_sent != conn->out_tail ||
+        conn->send_error != 0 || conn->is_closing || conn->is_reset) {
+        return false;
+    }
+    conn->is_recalled = false;
+    *event = (struct rx_event){.kind = RX_ROOM, .id = conn->id, .user = conn->user};
     return true;
 }
 
@@ -521,7 +537,8 @@ bool tls_conn_step(struct tls_conn *conn, struct rx_event *event)
     if (conn->is_ended && conn->in_released != conn->in_tail) {
         tls_in_drop(conn);
     }
-    if (tls_send_report(conn, event) || tls_read(conn, event) || tls_end_report(conn, event)) {
+    if (tls_send_report(conn, event) || tls_room_report(conn, event) || tls_read(conn, event) ||
+        tls_end_report(conn, event)) {
         tls_mark_dirty(conn);
         return true;
     }

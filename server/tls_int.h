@@ -42,6 +42,7 @@ struct tls_send {
     uint32_t iov_at; /* first fragment not yet wholly encrypted */
     uint64_t cookie;
     uint64_t out_end; /* position in the ciphertext stream after it, when iov_at == iov_count */
+    uint64_t sent;    /* bytes encrypted */
 };
 
 /*
@@ -80,6 +81,7 @@ struct tls_conn {
     bool is_abortive;
     bool wants_fin;
     bool is_notified; /* close_notify was written */
+    bool is_recalled; /* rx_send_recall; RX_ROOM is still to be told */
     enum tls_end end; /* to be delivered */
     int end_error;
     int send_error; /* not 0: no send will succeed any more */

@@ -349,6 +349,13 @@ static int tls_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uin
     return 0;
 }
 
+static void tls_send_recall(struct rx *rx, struct rx_id id)
+{
+    struct tls_conn *conn = tls_conn_live(rx, id);
+    conn->is_recalled = true;
+    tls_mark_dirty(conn);
+}
+
 static void tls_shutdown(struct rx *rx, struct rx_id id)
 {
     struct tls_conn *conn = tls_conn_live(rx, id);
@@ -386,6 +393,7 @@ const struct rx_ops tls_rx_ops = {
     .pause = tls_pause,
     .resume = tls_resume,
     .send = tls_send,
+    .send_recall = tls_send_recall,
     .shutdown = tls_shutdown,
     .conn_close = tls_conn_close,
     .accept_stop = tls_accept_stop,

@@ -106,9 +106,7 @@ static void worker_lists_init(struct worker *worker, uint64_t now_ns)
 {
     list_init(&worker->exchange_waiters);
     list_init(&worker->hoarders);
-    list_init(&worker->read_waiters);
-    list_init(&worker->stream_waiters);
-    list_init(&worker->block_waiters);
+    shares_init(worker);
     list_init(&worker->uploads);
     list_init(&worker->filtering);
     list_init(&worker->throttled);
@@ -377,28 +375,9 @@ static void worker_filter(struct worker *worker)
 
 /* ---- waiters and timers --------------------------------------------------------------------------------------- */
 
-/* Each waiter gets one try; the first that must wait again ends the round, because nothing is left for the others. */
-static void worker_resume(struct list *waiters)
-{
-    while (!list_is_empty(waiters)) {
-        struct exchange *x = CONTAINER_OF(list_take_first(waiters), struct exchange, waiter);
-        struct conn *conn = x->conn;
-        x->ops->resume(x);
-        bool waits_again = list_is_linked(&x->waiter);
-        conn_run(conn);
-        if (waits_again) {
-            break;
-        }
-    }
-}
-
 static void worker_waiters(struct worker *worker)
 {
-    worker_resume(&worker->read_waiters);
-    if (worker->filter.streams.free_count > 0) {
-        worker_resume(&worker->stream_waiters);
-    }
-    worker_resume(&worker->block_waiters);
+    shares_resume(worker);
     while (!list_is_empty(&worker->exchange_waiters) && worker->exchanges.free_count > 0) {
         conn_run(CONTAINER_OF(list_take_first(&worker->exchange_waiters), struct conn, waiter));
     }
@@ -431,14 +410,15 @@ void worker_turn(struct worker *worker, uint64_t now_ns, uint64_t wall_ns)
     worker_messages(worker);
     uploads_turn(worker);
     conns_turn(worker);
+    shares_turn(worker);
     worker_waiters(worker);
     worker_timers(worker);
 }
 
 uint64_t worker_deadline(struct worker *worker)
 {
-    uint64_t deadlines[4] = {store_deadline(worker->port), timers_deadline(&worker->timers),
-                             uploads_deadline(worker), conns_deadline(worker)};
+    uint64_t deadlines[] = {store_deadline(worker->port), timers_deadline(&worker->timers),
+                            uploads_deadline(worker), conns_deadline(worker), shares_deadline(worker)};
     uint64_t first = TIME_NEVER;
     for (size_t i = 0; i < ARRAY_COUNT(deadlines); i++) {
         first = deadlines[i] < first ? deadlines[i] : first;

@@ -30,6 +30,7 @@
 #include "server/http_date.h"
 #include "server/metrics.h"
 #include "server/peer.h"
+#include "server/share.h"
 #include "server/timer.h"
 #include "storage/store.h"
 
@@ -117,14 +118,12 @@ struct worker {
 
     struct list hoarders;         /* conns that hold what their peers sent ahead, longest first */
     struct list exchange_waiters; /* conns that found no free exchange */
-    struct list read_waiters;     /* exchanges that found no free read buffer */
-    struct list stream_waiters;   /* exchanges that found no free compression stream */
-    struct list block_waiters;    /* exchanges that found no free block or table */
-    struct list uploads;          /* open puts, least recently fed first */
-    struct list filtering;        /* uploads with payload on its way through the filter */
-    struct list throttled;        /* puts whose peer is paused until the device has caught up */
-    uint32_t exchange_count;      /* in use, those whose connection is gone included */
-    uint32_t orphans;             /* of these, the ones whose connection is gone */
+    struct share shares[SHARE_COUNT];
+    struct list uploads;     /* open puts, least recently fed first */
+    struct list filtering;   /* uploads with payload on its way through the filter */
+    struct list throttled;   /* puts whose peer is paused until the device has caught up */
+    uint32_t exchange_count; /* in use, those whose connection is gone included */
+    uint32_t orphans;        /* of these, the ones whose connection is gone */
 
     struct rng rng;
     uint64_t request_prefix;

@@ -14,7 +14,9 @@
  *     connection (a bounded number of slices that were under way may still come); rx_resume starts it again.
  *  5. Trouble with one peer is an event (RX_RESET with an errno); a negative return of rx_poll means that the backend
  *     itself is broken and the listener with it.
- *  6. rx_close may be called in any state and always leads to RX_CLOSED. After rx_close no RX_DATA comes any more.
+ *  6. A send holds its memory as long as the peer likes, unless it is recalled: after rx_send_recall its RX_SENT comes at once, with
+ *     error -EAGAIN and in `sent` how much of it TCP had taken. When TCP takes bytes again, one RX_ROOM comes; no sends before it.
+ *  7. rx_close may be called in any state and always leads to RX_CLOSED. After rx_close no RX_DATA comes any more.
  *
  * All functions run on the worker's thread. Nothing here blocks.
  */
@@ -43,6 +45,7 @@ enum rx_event_kind {
     RX_EOF,      /* the peer sent FIN: no more RX_DATA; sending is still possible */
     RX_RESET, /* RST, timeout or receive error: `error` is a -errno; nothing more will be received or sent */
     RX_SENT,  /* a send completed: `cookie`, and `error` 0 or -errno; its memory is the consumer's again */
+    RX_ROOM,  /* after rx_send_recall: TCP takes bytes again */
     RX_CLOSED /* last event of a connection */
 };
 
@@ -59,6 +62,7 @@ struct rx_event {
         struct {
             uint64_t cookie;
             int error;
+            uint64_t sent; /* bytes of a recalled send that TCP has */
         };
     };
 };
@@ -136,6 +140,7 @@ struct rx_ops {
     void (*pause)(struct rx *rx, struct rx_id id);
     void (*resume)(struct rx *rx, struct rx_id id);
     int (*send)(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count, uint64_t cookie);
+    void (*send_recall)(struct rx *rx, struct rx_id id); /* NULL: the backend cannot */
     void (*shutdown)(struct rx *rx, struct rx_id id);
     void (*conn_close)(struct rx *rx, struct rx_id id, bool abortive);
     void (*accept_stop)(struct rx *rx);
@@ -183,6 +188,9 @@ void rx_resume(struct rx *rx, struct rx_id id);
  * cookie: all bytes were handed to TCP, or `error` says why not. -EAGAIN: RX_SENDS_MAX are in flight; -EPIPE: the
  * connection was reset or shut down: no RX_SENT will come. iov_count 1..RX_SEND_IOV_MAX, no empty fragments. */
 int rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count, uint64_t cookie);
+/* Takes back what TCP has not taken of the sends in flight; see the contract. Without any in flight only RX_ROOM comes. No RX_ROOM
+ * comes after RX_RESET or rx_conn_close. Idempotent. -EOPNOTSUPP: the backend cannot, nothing changes. */
+int rx_send_recall(struct rx *rx, struct rx_id id);
 /* Sends FIN after the queued sends. Receiving goes on: with rx_close later this is the lingering close. */
 void rx_shutdown(struct rx *rx, struct rx_id id);
 /* Ends the connection: `abortive` sends RST and drops queued sends (their RX_SENT come with -ECANCELED before

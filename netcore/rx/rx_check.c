@@ -22,6 +22,7 @@ struct check_conn {
     uint8_t state;       /* enum check_state */
     bool closing;        /* rx_conn_close was called */
     bool shut;           /* rx_shutdown was called */
+    bool recalled;       /* rx_send_recall was called, RX_ROOM has not come */
     uint8_t sends;       /* accepted and not reported */
     void *user;
 };
@@ -139,7 +140,14 @@ static void check_event_live(struct rx *rx, const struct rx_event *event)
     case RX_SENT:
         CHECK(conn->sends > 0);
         CHECK(event->error <= 0);
+        CHECK(event->error != -EAGAIN || conn->recalled);
         conn->sends--;
+        break;
+    case RX_ROOM:
+        CHECK(conn->recalled);
+        CHECK(conn->sends == 0);
+        CHECK(!conn->closing);
+        conn->recalled = false;
         break;
     case RX_CLOSED:
         CHECK(conn->closing);
@@ -200,6 +208,7 @@ int rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t io
         CHECK(iov[i].iov_len > 0);
     }
     CHECK(!conn->closing);
+    CHECK(!conn->recalled);
     int rc = rx->ops->send(rx, id, iov, iov_count, cookie);
     CHECK(rc == 0 || rc == -EAGAIN || rc == -EPIPE);
     CHECK(rc != 0 || !conn->shut);
@@ -208,6 +217,18 @@ int rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t io
         CHECK(conn->sends <= RX_SENDS_MAX);
     }
     return rc;
+}
+
+int rx_send_recall(struct rx *rx, struct rx_id id)
+{
+    struct check_conn *conn = check_live(rx, id);
+    CHECK(!conn->closing);
+    if (rx->ops->send_recall == NULL) {
+        return -EOPNOTSUPP;
+    }
+    conn->recalled = true;
+    rx->ops->send_recall(rx, id);
+    return 0;
 }
 
 void rx_shutdown(struct rx *rx, struct rx_id id)

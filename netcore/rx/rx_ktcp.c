@@ -4,6 +4,8 @@
  *
  * Accepting: a fixed number of one-shot accepts, so that a flood of connections is taken in at the pace of the loop.
  * Sending: one operation of a connection in flight at a time keeps order; a short send continues where it stopped.
+ * Recalling: the send under way is cancelled, what it had done so far is its result, those behind it are given back unsent; then a
+ * poll waits until the socket takes bytes.
  * Closing: sends end first (or are dropped), then the receive operation is cancelled, then the descriptor is closed and
  * RX_CLOSED told:
  *
@@ -14,6 +16,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -324,7 +327,7 @@ static struct ktcp_send *ktcp_send_head(struct ktcp_conn *conn)
 
 static void ktcp_send_start(struct ktcp *ktcp, struct ktcp_conn *conn)
 {
-    if (conn->send_count == 0 || conn->send_dead || ktcp_op_busy(&conn->send_op)) {
+    if (conn->send_count == 0 || conn->send_dead || conn->recalled || ktcp_op_busy(&conn->send_op)) {
         return;
     }
     struct ktcp_send *send = ktcp_send_head(conn);
@@ -364,6 +367,7 @@ static void ktcp_send_report(struct ktcp_conn *conn, int error, struct rx_event 
     ktcp_event_init(event, RX_SENT, conn);
     event->cookie = ktcp_send_head(conn)->cookie;
     event->error = error;
+    event->sent = ktcp_send_head(conn)->sent;
     conn->send_head++;
     conn->send_count--;
 }
@@ -382,16 +386,20 @@ static void ktcp_send_finish(struct ktcp_conn *conn)
 static bool ktcp_send_done(struct ktcp *ktcp, struct ktcp_conn *conn, struct rx_event *event)
 {
     int res = conn->send_op.res;
-    if (res == -EINTR || res == -EAGAIN) {
+    bool is_cut = res == -EINTR || res == -EAGAIN || (res == -ECANCELED && conn->recalled && !conn->abortive);
+    if (res >= 0) {
+        ktcp_count(&ktcp->rx.stats.sent_bytes, (uint64_t)res);
+        ktcp_send_head(conn)->sent += (uint64_t)res;
+        is_cut = !ktcp_send_advance(ktcp_send_head(conn), (uint64_t)res);
+    }
+    if (is_cut) {
         ktcp_send_start(ktcp, conn);
+        if (conn->recalled) {
+            ktcp_mark_dirty(ktcp, conn); /* conn_step gives it back. */
+        }
         return false;
     }
     if (res >= 0) {
-        ktcp_count(&ktcp->rx.stats.sent_bytes, (uint64_t)res);
-        if (!ktcp_send_advance(ktcp_send_head(conn), (uint64_t)res)) {
-            ktcp_send_start(ktcp, conn);
-            return false;
-        }
         ktcp_send_report(conn, 0, event);
         ktcp_send_start(ktcp, conn);
         ktcp_send_finish(conn);
@@ -419,6 +427,38 @@ int ktcp_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t 
     conn->send_count++;
     ktcp_send_start((struct ktcp *)rx, conn);
     return 0;
+}
+
+void ktcp_send_recall(struct rx *rx, struct rx_id id)
+{
+    struct ktcp *ktcp = (struct ktcp *)rx;
+    struct ktcp_conn *conn = ktcp_conn_live(rx, id);
+    conn->recalled = true;
+    if (!conn->polling) {
+        ktcp_op_cancel(ktcp, &conn->send_op);
+    }
+    ktcp_mark_dirty(ktcp, conn);
+}
+
+static void ktcp_room_wait(struct ktcp *ktcp, struct ktcp_conn *conn)
+{
+    struct io_uring_sqe *sqe = uring_sqe(ktcp->uring);
+    io_uring_prep_poll_add(sqe, conn->fd, POLLOUT);
+    conn->polling = true;
+    ktcp_op_submit(ktcp, &conn->send_op, sqe);
+}
+
+/* The poll for room has completed. Trouble with the socket is room, too: the next send finds it. */
+static bool ktcp_room_done(struct ktcp *ktcp, struct ktcp_conn *conn, struct rx_event *event)
+{
+    conn->polling = false;
+    if (conn->closing || conn->send_dead || !conn->recalled) {
+        ktcp_mark_dirty(ktcp, conn);
+        return false;
+    }
+    conn->recalled = false;
+    ktcp_event_init(event, RX_ROOM, conn);
+    return true;
 }
 
 void ktcp_shutdown(struct rx *rx, struct rx_id id)
@@ -467,8 +507,19 @@ static bool ktcp_conn_step(struct ktcp *ktcp, struct ktcp_conn *conn, struct rx_
         ktcp_mark_dirty(ktcp, conn);
         return true;
     }
+    if (conn->recalled && conn->send_count > 0 && !ktcp_op_busy(&conn->send_op)) {
+        ktcp_send_report(conn, -EAGAIN, event);
+        ktcp_mark_dirty(ktcp, conn);
+        return true;
+    }
+    if (conn->recalled && !conn->closing && !conn->send_dead && !ktcp_op_busy(&conn->send_op)) {
+        ktcp_room_wait(ktcp, conn);
+    }
     if (!conn->closing || conn->send_count > 0) {
         return false;
+    }
+    if (conn->polling) {
+        ktcp_op_cancel(ktcp, &conn->send_op);
     }
     if (conn->recv_op.in_flight && !conn->cancelled) {
         conn->cancelled = true;
@@ -549,7 +600,7 @@ static bool ktcp_op_handle(struct ktcp *ktcp, struct rx_op *op, uint64_t now_ns,
     struct ktcp_conn *conn = op->subject;
     bool told;
     if (op->kind == KTCP_OP_SEND) {
-        told = ktcp_send_done(ktcp, conn, event);
+        told = conn->polling ? ktcp_room_done(ktcp, conn, event) : ktcp_send_done(ktcp, conn, event);
     } else {
         told = ktcp->receive->done(ktcp, conn, event);
     }

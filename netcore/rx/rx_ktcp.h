@@ -25,6 +25,7 @@ struct ktcp_send {
     uint32_t iov_count;
     uint32_t iov_at; /* first fragment not yet wholly sent */
     uint64_t cookie;
+    uint64_t sent; /* bytes TCP has taken */
 };
 
 struct ktcp_conn {
@@ -43,6 +44,8 @@ struct ktcp_conn {
     bool abortive;
     bool fin_wanted;
     bool send_dead; /* a send failed or FIN was sent */
+    bool recalled;  /* rx_send_recall; RX_ROOM is still to be told */
+    bool polling;   /* send_op waits for room (true) or is a send (false) */
     bool cancelled; /* the receive operation was told to stop */
     uint8_t send_head;
     uint8_t send_count;
@@ -134,6 +137,7 @@ void ktcp_user_set(struct rx *rx, struct rx_id id, void *user);
 void ktcp_pause(struct rx *rx, struct rx_id id);
 void ktcp_resume(struct rx *rx, struct rx_id id);
 int ktcp_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count, uint64_t cookie);
+void ktcp_send_recall(struct rx *rx, struct rx_id id);
 void ktcp_shutdown(struct rx *rx, struct rx_id id);
 void ktcp_conn_close(struct rx *rx, struct rx_id id, bool abortive);
 void ktcp_accept_stop(struct rx *rx);

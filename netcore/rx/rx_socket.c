@@ -50,6 +50,7 @@ struct rx_socket {
     bool has_queued; /* a receive is queued whose bytes are known to be there: it ends when it is submitted */
     struct list starved; /* connections that are readable and found no free buffer */
     struct list over;    /* connections that are readable and hold conn_buffers_max */
+    bool may_wake;       /* one of `over` has given a buffer back */
 };
 
 /* ---- buffers --------------------------------------------------------------------------------------------------- */
@@ -71,6 +72,7 @@ static void socket_buffer_free(struct rx_socket *sock, uint32_t index)
     struct ktcp_conn *holder = ktcp_conn_at(&sock->ktcp, buffer->holder);
     if (holder->fd >= 0 && holder->generation == buffer->holder_generation) {
         holder->buffers_held--;
+        sock->may_wake |= list_is_linked(&holder->wait_node);
     }
     CHECK(sock->free_count < sock->ktcp.rx.info.buffers_total);
     sock->free_stack[sock->free_count++] = index;
@@ -298,6 +300,7 @@ static int socket_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, 
 {
     struct rx_socket *sock = (struct rx_socket *)rx;
     sock->has_queued = false;
+    sock->may_wake = false;
     if (sock->free_count > 0) {
         socket_wake(sock, &sock->starved);
         socket_wake(sock, &sock->over);
@@ -308,7 +311,7 @@ static int socket_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, 
 static uint64_t socket_deadline(struct rx *rx)
 {
     const struct rx_socket *sock = (const struct rx_socket *)rx;
-    if (sock->has_queued || (sock->free_count > 0 && !list_is_empty(&sock->starved))) {
+    if (sock->has_queued || (sock->free_count > 0 && (sock->may_wake || !list_is_empty(&sock->starved)))) {
         return 0;
     }
     return ktcp_deadline(rx);
@@ -419,6 +422,7 @@ const struct rx_ops rx_socket_ops = {
     .pause = ktcp_pause,
     .resume = ktcp_resume,
     .send = ktcp_send,
+    .send_recall = ktcp_send_recall,
     .shutdown = ktcp_shutdown,
     .conn_close = ktcp_conn_close,
     .accept_stop = ktcp_accept_stop,

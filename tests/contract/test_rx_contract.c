@@ -42,6 +42,9 @@ struct seen {
     uint64_t mismatches; /* bytes that were not the expected pattern */
     uint32_t sent_ok, sent_failed;
     uint64_t last_cookie;
+    uint64_t cut;  /* bytes of recalled sends that TCP has */
+    uint32_t cuts; /* recalled sends */
+    bool room;
     struct rx_id id;
     uint8_t *end;      /* one past the last byte received */
     bool place_broken; /* a slice neither adjacent nor congruent to the one before it */
@@ -254,7 +257,12 @@ static void take_event(struct bench *bench, const struct rx_event *event)
         cr_assert(event->cookie > seen->last_cookie, "sends are reported in order");
         seen->last_cookie = event->cookie;
         seen->sent_ok += event->error == 0;
-        seen->sent_failed += event->error != 0;
+        seen->sent_failed += event->error != 0 && event->error != -EAGAIN;
+        seen->cuts += event->error == -EAGAIN;
+        seen->cut += event->error == -EAGAIN ? event->sent : 0;
+        break;
+    case RX_ROOM:
+        seen->room = true;
         break;
     case RX_CLOSED:
         seen->closed = true;
@@ -523,6 +531,10 @@ Test(rx_contract, one_connection_never_holds_more_than_its_bound_and_others_go_o
     PUMP_UNTIL(&bench, bench.seen[other].bytes == 100);
     bench.hold = false;
     bench_release_all(&bench);
+    if (bench.rx->info.flow ==
+        RX_FLOW_READ) { /* Nothing else may ever wake the loop: the peer waits for us. */
+        cr_expect(rx_deadline(bench.rx) == 0, "a connection that waited for its own buffers is tried again");
+    }
     uint64_t sent = (uint64_t)put;
     PUMP_UNTIL(&bench, bench.seen[greedy].bytes >= sent);
     PUMP_UNTIL(&bench, bench.seen[greedy].bytes == sent + (more > 0 ? (uint64_t)more : 0));
@@ -601,8 +613,8 @@ Test(rx_contract, a_retained_slice_needs_its_second_release)
     bench_close(&bench);
 }
 
-/* Reads what the server sent until `want` bytes are there; verifies the pattern. */
-static void client_expect(struct bench *bench, int fd, uint64_t want)
+/* Reads what the server sent until `want` bytes are there; verifies the pattern from `start` on. */
+static void client_expect_from(struct bench *bench, int fd, uint64_t start, uint64_t want)
 {
     uint8_t buf[65536];
     uint64_t got = 0;
@@ -611,11 +623,16 @@ static void client_expect(struct bench *bench, int fd, uint64_t want)
         ssize_t n = peer_recv(fd, buf, sizeof(buf));
         cr_assert(n > 0 || (n < 0 && errno == EAGAIN));
         for (ssize_t i = 0; i < n; i++) {
-            cr_assert(buf[i] == pattern(got + (uint64_t)i));
+            cr_assert(buf[i] == pattern(start + got + (uint64_t)i));
         }
         got += n > 0 ? (uint64_t)n : 0;
         turn(bench, n > 0 ? 0 : NS_PER_MS);
     }
+}
+
+static void client_expect(struct bench *bench, int fd, uint64_t want)
+{
+    client_expect_from(bench, fd, 0, want);
 }
 
 static uint8_t big[4 * 1024 * 1024];
@@ -666,6 +683,66 @@ Test(rx_contract, too_many_sends_are_refused_and_a_close_waits_for_those_taken)
     client_expect(&bench, fd, (uint64_t)RX_SENDS_MAX * MIB);
     PUMP_UNTIL(&bench, bench.seen[place].closed);
     cr_expect(bench.seen[place].sent_ok == RX_SENDS_MAX);
+    peer_close(fd);
+    bench_close(&bench);
+}
+
+/* A peer that reads nothing gives the memory of the sends back when they are recalled; what TCP has of them and what is sent again
+ * from there on is the stream. Over and over, because the recall meets a send in every state that way. */
+Test(rx_contract, recalled_sends_come_back_and_the_stream_goes_on_where_it_stopped)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    uint64_t at = 0;
+    uint64_t cookie = 0;
+    bench_open(&bench, 4, 0);
+    fill_big();
+    int fd = client_open(&bench, &place);
+    struct seen *seen = &bench.seen[place];
+    if (bench.rx->ops->send_recall == NULL) {
+        cr_expect(rx_send_recall(bench.rx, seen->id) == -EOPNOTSUPP);
+        close_conn(&bench, place, false);
+        peer_close(fd);
+        bench_close(&bench);
+        cr_skip_test("the backend %s recalls no sends", bench.rx->info.path);
+    }
+    for (uint32_t round = 0; round < 40 && at < sizeof(big); round++) {
+        seen->cut = 0;
+        seen->room = false;
+        uint32_t done = seen->sent_ok + seen->cuts;
+        uint64_t start = at;
+        uint32_t ok = seen->sent_ok;
+        uint64_t half = (sizeof(big) - at + 1) / 2;
+        struct iovec first[2] = {{big + at, 1}, {big + at + 1, half - 1}};
+        struct iovec second = {big + at + half, sizeof(big) - at - half};
+        uint32_t sends = 1;
+        cr_assert(rx_send(bench.rx, seen->id, first, half > 1 ? 2 : 1, ++cookie) == 0);
+        if (second.iov_len > 0) {
+            cr_assert(rx_send(bench.rx, seen->id, &second, 1, ++cookie) == 0);
+            sends = 2;
+        }
+        for (uint32_t i = 0; i < round % 4; i++) {
+            turn(&bench, 0);
+        }
+        cr_assert(rx_send_recall(bench.rx, seen->id) == 0);
+        PUMP_UNTIL(&bench, seen->sent_ok + seen->cuts == done + sends);
+        uint32_t whole = seen->sent_ok - ok;
+        at += (whole >= 1 ? half : 0) + (whole == 2 ? second.iov_len : 0) + seen->cut;
+        if (round % 2 == 0) { /* Otherwise the peer is found reading when room is waited for. */
+            settle(&bench);
+        }
+        client_expect_from(&bench, fd, start, at - start);
+        PUMP_UNTIL(&bench, seen->room);
+    }
+    cr_expect(seen->cuts > 0, "not one send was cut: nothing was tested");
+    cr_expect(seen->sent_failed == 0);
+    seen->room = false;
+    cr_assert(rx_send_recall(bench.rx, seen->id) == 0); /* Without a send only the room is told. */
+    PUMP_UNTIL(&bench, seen->room);
+    struct iovec last = {big, 10};
+    cr_assert(rx_send(bench.rx, seen->id, &last, 1, ++cookie) == 0);
+    cr_assert(rx_send_recall(bench.rx, seen->id) == 0);
+    close_conn(&bench, place, true); /* Also while room is waited for. */
     peer_close(fd);
     bench_close(&bench);
 }

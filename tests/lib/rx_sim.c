@@ -23,6 +23,8 @@ struct sim_fragment {
 struct sim_sent {
     uint64_t cookie;
     int error;
+    size_t len;
+    size_t sent;
 };
 
 struct sim_peer {
@@ -38,7 +40,7 @@ struct sim_peer {
     struct sim_sent sents[RX_SENDS_MAX];
     uint32_t sent_count;
     bool is_opened, is_paused, has_fin, has_reset, is_end_told, reads_nothing;
-    bool is_shut, is_closing, is_abortive, is_closed;
+    bool is_shut, is_closing, is_abortive, is_closed, is_recalled;
 };
 
 struct rx_sim {
@@ -247,10 +249,12 @@ static bool sim_next(struct sim_peer *peer, struct rx_event *event)
         event->local = &peer->address;
         return true;
     }
-    if (peer->sent_count > 0 && (!peer->reads_nothing || peer->is_abortive || peer->has_reset)) {
+    if (peer->sent_count > 0 &&
+        (!peer->reads_nothing || peer->is_abortive || peer->has_reset || peer->is_recalled)) {
         event->kind = RX_SENT;
         event->cookie = peer->sents[0].cookie;
-        event->error = peer->is_abortive || peer->has_reset ? -ECANCELED : 0;
+        event->error = peer->is_abortive || peer->has_reset ? -ECANCELED : peer->sents[0].error;
+        event->sent = peer->sents[0].sent;
         peer->sent_count--;
         memmove(&peer->sents[0], &peer->sents[1], peer->sent_count * sizeof(peer->sents[0]));
         return true;
@@ -258,6 +262,12 @@ static bool sim_next(struct sim_peer *peer, struct rx_event *event)
     if (peer->is_closing && peer->sent_count == 0) {
         event->kind = RX_CLOSED;
         peer->is_closed = true;
+        return true;
+    }
+    if (peer->is_recalled && peer->sent_count == 0 && !peer->reads_nothing && !peer->has_reset &&
+        !peer->is_closing) {
+        peer->is_recalled = false;
+        event->kind = RX_ROOM;
         return true;
     }
     if (peer->has_reset && !peer->is_end_told && !peer->is_closing) {
@@ -324,6 +334,7 @@ static int sim_rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, 
     if (peer->sent_count == RX_SENDS_MAX) {
         return -EAGAIN;
     }
+    size_t before = peer->received_len;
     for (uint32_t i = 0; i < iov_count; i++) {
         peer->received = realloc(peer->received, peer->received_len + iov[i].iov_len + 1);
         CHECK(peer->received != NULL);
@@ -331,8 +342,28 @@ static int sim_rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, 
         peer->received_len += iov[i].iov_len;
         peer->received[peer->received_len] = '\0';
     }
-    peer->sents[peer->sent_count++] = (struct sim_sent){.cookie = cookie};
+    peer->sents[peer->sent_count++] = (struct sim_sent){.cookie = cookie, .len = peer->received_len - before};
     return 0;
+}
+
+/* TCP has taken a third of what is in flight, and at least a byte less than all. */
+static void sim_send_recall(struct rx *rx, struct rx_id id)
+{
+    struct sim_peer *peer = sim_peer(rx, id);
+    size_t total = 0;
+    for (uint32_t i = 0; i < peer->sent_count; i++) {
+        total += peer->is_recalled ? 0 : peer->sents[i].len;
+    }
+    size_t taken = total / 3;
+    peer->received_len -= total - taken;
+    peer->received[peer->received_len] = '\0';
+    for (uint32_t i = 0; i < peer->sent_count && !peer->is_recalled; i++) {
+        struct sim_sent *sent = &peer->sents[i];
+        sent->sent = taken < sent->len ? taken : sent->len;
+        sent->error = sent->sent < sent->len ? -EAGAIN : 0;
+        taken -= sent->sent;
+    }
+    peer->is_recalled = true;
 }
 
 static void sim_shutdown(struct rx *rx, struct rx_id id)
@@ -362,6 +393,7 @@ const struct rx_ops rx_sim_ops = {
     .pause = sim_pause,
     .resume = sim_resume,
     .send = sim_rx_send,
+    .send_recall = sim_send_recall,
     .shutdown = sim_shutdown,
     .conn_close = sim_conn_close,
     .accept_stop = sim_accept_stop,

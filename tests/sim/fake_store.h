@@ -75,9 +75,11 @@ struct store_port {
     int read_error_at;     /* number of the read that fails, 1 is the first; 0: none */
     bool holds_slices;     /* puts keep the last slices until they are pressed */
     bool is_hanging;       /* nothing is answered */
+    uint32_t reads_max;    /* read buffers; 0: any number */
     uint64_t queued_bytes; /* what store_put_queued_bytes says */
     /* what the test looks at */
-    uint32_t puts_open, reads, pressures, objects_out;
+    uint32_t puts_open, reads, reads_out, pressures, objects_out;
+    struct slice_owner read_owner;
 };
 
 static void fake_event_add(struct store_port *port, struct store_event event)
@@ -502,11 +504,24 @@ void store_object_release(struct store_port *port, struct store_object *object)
     fake_object_unref(object);
 }
 
+static void fake_read_release(struct slice_owner *owner, const struct slice *slice)
+{
+    struct store_port *port = CONTAINER_OF(owner, struct store_port, read_owner);
+    (void)slice;
+    CHECK(port->reads_out > 0);
+    port->reads_out--;
+}
+
 int store_read_begin(struct store_port *port, struct store_object *object, uint64_t offset, uint64_t len,
                      void *user, struct store_read **out)
 {
+    if (port->reads_max > 0 && port->reads_out == port->reads_max) {
+        return -EAGAIN;
+    }
     struct store_read *read = calloc(1, sizeof(*read));
     port->reads++;
+    port->reads_out++;
+    port->read_owner.release = fake_read_release;
     CHECK(offset + len <= object->size);
     *read = (struct store_read){.port = port,
                                 .object = object,
@@ -522,8 +537,13 @@ int store_read_begin(struct store_port *port, struct store_object *object, uint6
 int store_read_take(struct store_read *read, struct slice *out)
 {
     int error = read->error;
-    *out = (struct slice){
-        .addr = read->object->bytes + read->offset, .len = (uint32_t)read->len, .buf_index = -1};
+    *out = (struct slice){.addr = read->object->bytes + read->offset,
+                          .len = (uint32_t)read->len,
+                          .buf_index = -1,
+                          .owner = &read->port->read_owner};
+    if (error < 0) {
+        read->port->reads_out--; /* Nothing is lent. */
+    }
     free(read);
     return error;
 }

@@ -440,6 +440,53 @@ Test(http, a_reader_that_stops_reading_is_reset_after_the_deadline_and_holds_two
     cr_assert_eq(world.port->objects_out, 0);
 }
 
+/* Is what the peer got a 200 with exactly these bytes? */
+static bool got_long(const struct sim_peer *peer, const char *bytes, size_t size)
+{
+    size_t len = 0;
+    const char *text = sim_received(peer, &len);
+    const char *body = strstr(text, "\r\n\r\n");
+    return begins(peer, "HTTP/1.1 200 ") && body != NULL && len - (size_t)(body + 4 - text) == size &&
+           memcmp(body + 4, bytes, size) == 0;
+}
+
+Test(http, readers_that_stop_give_their_buffers_to_those_who_read_and_lose_nothing)
+{
+    enum { STALLED = 12, SIZE = 9 * FAKE_READ + 7 };
+    struct sim_peer *stalled[STALLED];
+    put_long("long", SIZE);
+    const char *bytes = (const char *)world_object(&world, "long")->bytes;
+    world.port->reads_max = 3;
+    for (int i = 0; i < STALLED; i++) {
+        stalled[i] = world_connect(&world);
+        sim_read_stop(stalled[i], true);
+        sim_send_text(stalled[i], "GET /bkt/long HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+    world_turn(&world, 20);
+    cr_assert_eq(world.port->reads_out, 3);
+    struct sim_peer *healthy = world_connect(&world);
+    sim_send_text(healthy, "GET /bkt/long HTTP/1.1\r\nHost: h\r\n\r\n");
+    /* Each of the others may keep a buffer for one turn. */
+    world_wait(&world, STALLED * 2 * SHARE_TURN_NS + NS_PER_S);
+    cr_assert(got_long(healthy, bytes, SIZE));
+    cr_assert_gt(atomic_load(&world.listener_cells[0]->sends_recalled), 0);
+    for (int i = STALLED - 1; i >= 0; i--) {
+        cr_assert_not(sim_is_closed(stalled[i]));
+        sim_read_stop(stalled[i], i % 2 == 0);
+        world_wait(&world, 30 * NS_PER_MS);
+        sim_read_stop(stalled[i], false);
+    }
+    for (int i = 0; i < 40; i++) {
+        world_turn(&world, 50);
+        world_wait(&world, 10 * NS_PER_MS);
+    }
+    for (int i = 0; i < STALLED; i++) {
+        cr_assert(got_long(stalled[i], bytes, SIZE), "reader %d", i);
+    }
+    cr_assert_eq(world.port->reads_out, 0);
+    cr_assert_eq(atomic_load(&world.listener_cells[0]->payload_sent_bytes), (STALLED + 1) * (uint64_t)SIZE);
+}
+
 Test(http, conditions_ranges_and_heads)
 {
     static const struct {

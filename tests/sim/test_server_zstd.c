@@ -268,6 +268,41 @@ Test(zstd, without_a_free_stream_uploads_are_plain_and_downloads_wait)
     free(bytes);
 }
 
+Test(zstd, readers_that_stop_give_their_streams_to_those_who_read_and_lose_nothing)
+{
+    enum { SIZE = 4 * ZFRAME_PLAIN + 999 };
+    uint32_t streams = world.conf->node.compression_streams;
+    struct sim_peer *slow[64];
+    char *bytes = malloc(SIZE);
+    fill_text(bytes, SIZE);
+    put("z", bytes, SIZE, 65536);
+    cr_assert_lt(world_object(&world, "z")->size, SIZE);
+    for (uint32_t i = 0; i < streams + 2; i++) {
+        slow[i] = world_connect(&world);
+        sim_read_stop(slow[i], true);
+        sim_send_text(slow[i], "GET /bkt/z HTTP/1.1\r\nHost: h\r\nRange: bytes=5-\r\n\r\n");
+    }
+    world_turn(&world, 100);
+    struct sim_peer *healthy = world_connect(&world);
+    sim_send_text(healthy, "GET /bkt/z HTTP/1.1\r\nHost: h\r\nRange: bytes=5-\r\n\r\n");
+    world_wait(&world, 2 * NS_PER_S);
+    cr_assert(begins(healthy, "HTTP/1.1 206 "));
+    for (uint32_t i = 0; i < streams + 2; i++) {
+        sim_read_stop(slow[i], false);
+        world_wait(&world, 30 * NS_PER_MS);
+    }
+    world_wait(&world, 5 * NS_PER_S);
+    for (uint32_t i = 0; i <= streams + 2; i++) {
+        size_t len = 0;
+        const struct sim_peer *peer = i == streams + 2 ? healthy : slow[i];
+        const char *text = sim_received(peer, &len);
+        const char *body = strstr(text, "\r\n\r\n");
+        cr_assert(body != NULL && len - (size_t)(body + 4 - text) == SIZE - 5, "reader %u: %zu", i, len);
+        cr_assert(memcmp(body + 4, bytes + 5, SIZE - 5) == 0, "reader %u", i);
+    }
+    free(bytes);
+}
+
 /* Digests are those of the payload, and are verified before anything is visible. */
 Test(zstd, a_put_that_says_a_wrong_md5_stores_nothing)
 {
