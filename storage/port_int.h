@@ -91,7 +91,7 @@ struct store_put {
     uint64_t packed;     /* of it, in extents */
     uint64_t written;    /* of it, on the device */
     uint64_t promised;   /* bytes of store->promised that are ours */
-    uint64_t growth;     /* unknown size: what to ask for next */
+    uint64_t growth;     /* what to ask for next */
     uint32_t crc32c;     /* over closed extents */
     uint32_t residue_changes;
     enum store_copy_reason staging_reason;
@@ -215,7 +215,7 @@ void port_extents_give(struct store_put *put);
 /* Forgets the first `count` extents: the committer has them. */
 void port_extents_forget(struct store_put *put, uint32_t count);
 void port_leases_give(struct store_port *port);
-/* Bytes promised to an upload of known size; -ENOSPC, ERR_DEVICE_FAILED. */
+/* The first bytes of an upload are promised to it, and what is announced must fit now; -ENOSPC, ERR_DEVICE_FAILED. */
 int port_space_promise(struct store_put *put);
 void port_space_unpromise(struct store_put *put);
 

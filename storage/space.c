@@ -3,6 +3,10 @@
  * space: where payload goes. The free maps of the devices are shared and locked; a port takes runs (leases) out of them for small
  * objects, so that most objects need no lock and lie behind each other.
  *
+ * What a peer announces takes no space: an upload holds in advance 1 MiB at first, and later a few times what has arrived, so that
+ * stalled uploads of any announced size leave the store to others. An announced size that is more than what is free is refused at
+ * once; one that fits is not sure to fit later.
+ *
  * `used` of a device counts what extents take, not what a lease holds in advance.
  */
 #include <errno.h>
@@ -15,7 +19,7 @@
 #define LEASE_OBJECT_MAX (256 * KIB) /* larger objects get a run of their own */
 #define LEASE_MAX (64 * MIB)
 #define LEASE_MIN (1 * MIB)
-#define GROWTH_FIRST (1 * MIB) /* unknown size: 1, 4, 16, 64, 256 MiB, 1 GiB */
+#define GROWTH_FIRST (1 * MIB) /* what an upload takes in advance: 1, 4, 16, 64, 256 MiB, 1 GiB */
 #define GROWTH_FACTOR 4U
 
 /* ---- devices ------------------------------------------------------------------------------------------------------- */
@@ -127,8 +131,8 @@ int port_space_promise(struct store_put *put)
     uint64_t need =
         is_known ? bytes_round_up(put->size_known, EXTENT_BLOCK) + extents * EXTENT_BLOCK : EXTENT_BLOCK;
     need = put->size_known == 0 ? 0 : need;
-    put->promised = need;
-    if (atomic_fetch_add(&store->promised, need) + need > total) {
+    put->promised = need < GROWTH_FIRST + EXTENT_BLOCK ? need : GROWTH_FIRST + EXTENT_BLOCK;
+    if (atomic_fetch_add(&store->promised, put->promised) + need > total) {
         port_space_unpromise(put);
         return -ENOSPC;
     }
@@ -249,18 +253,17 @@ static int port_extent_space(struct store_put *put, uint32_t device, uint64_t wa
     return rc;
 }
 
-/* Bytes to ask for: all that is to come, or a growing guess. */
+/* Bytes to ask for: a growing share of what is to come. */
 static uint64_t port_extent_want(struct store_put *put, uint32_t phase)
 {
     uint64_t want = put->growth;
     if (put->size_known != UINT64_MAX) {
         CHECK(put->size_known > put->packed);
-        want = put->size_known - put->packed;
-        want = want < EXTENT_BYTES_MAX - phase ? want + phase : EXTENT_BYTES_MAX;
-    } else {
-        put->growth =
-            put->growth < EXTENT_BYTES_MAX / GROWTH_FACTOR ? put->growth * GROWTH_FACTOR : EXTENT_BYTES_MAX;
+        uint64_t left = put->size_known - put->packed;
+        want = left < want && left < EXTENT_BYTES_MAX - phase ? left + phase : want;
     }
+    put->growth =
+        put->growth < EXTENT_BYTES_MAX / GROWTH_FACTOR ? put->growth * GROWTH_FACTOR : EXTENT_BYTES_MAX;
     return want < EXTENT_BYTES_MAX ? want : EXTENT_BYTES_MAX;
 }
 
@@ -325,9 +328,10 @@ int port_extent_open(struct store_put *put, uint64_t address)
 bool port_extent_extend(struct store_put *put)
 {
     struct put_extent *extent = put->extent;
-    if (put->size_known != UINT64_MAX || extent->reserved >= EXTENT_BYTES_MAX) {
+    if (extent->reserved >= EXTENT_BYTES_MAX) {
         return false;
     }
+    uint64_t growth = put->growth;
     uint64_t want = port_extent_want(put, 0);
     uint64_t room = EXTENT_BYTES_MAX - extent->reserved;
     uint64_t offset;
@@ -336,9 +340,11 @@ bool port_extent_extend(struct store_put *put)
     int rc = store_space_take(&put->port->store->devices[extent->desc.device],
                               extent->desc.offset + extent->reserved, want, want, &offset, &len);
     if (rc < 0) {
+        put->growth = growth; /* The next extent takes what this one could not. */
         return false;
     }
     extent->reserved += len;
+    port_promise_use(put, len);
     return true;
 }
 

@@ -115,7 +115,7 @@ struct store {
     bool scrub_thread_runs;
 
     _Atomic uint64_t puts_in_flight;
-    _Atomic uint64_t promised; /* bytes that running uploads of known size will still take */
+    _Atomic uint64_t promised; /* bytes that uploads that have just begun will still take */
     _Atomic uint64_t corrupt_blocks;
     _Atomic uint64_t scrubbed_bytes;
     _Atomic uint32_t port_count;

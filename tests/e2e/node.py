@@ -97,7 +97,7 @@ admin: {{ address: "127.0.0.1:{self.admin_port}" }}
         self.process = subprocess.Popen([PENSTOCK, "serve", "--config", self.config], stderr=self.log,
                                         stdout=self.log)
         try:
-            wait_for(self.is_ready, "the node to be ready")
+            wait_for(self.is_ready, "the node to be ready", 60)
         except AssertionError:
             self.process.kill()
             raise AssertionError("the node did not start:\n" + self.log_text())

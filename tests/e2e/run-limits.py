@@ -218,6 +218,25 @@ def a_full_device_is_507_for_every_client_and_ingest_resumes():
 
 
 @lane.test
+def announced_sizes_take_no_space_and_what_cannot_fit_is_507_at_once():
+    with Node(size="256MiB") as node:
+        node.request("PUT", "/bkt")
+        got, _, body = node.request("PUT", "/bkt/huge", body=b"", headers={"Content-Length": str(1 << 40), "Expect": "100-continue"})
+        assert got == 507 and b"InsufficientStorage" in body, (got, body)
+        socks = [node.connect() for _ in range(60)]
+        for i, sock in enumerate(socks):
+            sock.sendall(put_head(f"stalled/{i}", 150 << 20) + b"s" * (2000 + 5 * i))
+        wait_for(lambda: node.metric("penstock_uploads_in_flight") == 60, "60 uploads")
+        data = os.urandom(100 << 20)  # 60 x 150 MiB are announced, 100 of 256 MiB are needed
+        assert node.request("PUT", "/bkt/real", body=data, timeout=120)[0] == 200
+        assert node.metric("penstock_device_used_bytes") < (100 + 61) << 20
+        for sock in socks:
+            sock.close()
+        wait_for(lambda: node.metric("penstock_device_used_bytes") < 101 << 20, "what they held to be free")
+        assert node.request("GET", "/bkt/real")[2] == data
+
+
+@lane.test
 def a_drain_finishes_uploads_and_exits_with_0():
     with Node() as node:
         node.request("PUT", "/bkt")

@@ -5,6 +5,7 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,6 +274,46 @@ Test(writer, aborted_and_full_uploads_give_everything_back)
     cr_assert_eq(store_rig_used(&rig), 0);
     cr_assert_eq(store_rig_put(&rig, "k", bytes, OBJECT_MAX, 64 * KIB, 0), 0, "there is room again");
     cr_assert_eq(store_rig_compare(&rig, "k", bytes, OBJECT_MAX), 0);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
+/* What is announced takes no space: uploads that stand still hold the first MiB each, however large they say they are. */
+Test(writer, announced_bytes_that_do_not_come_take_no_space_from_others)
+{
+    enum { STALLED = 20, SIZE = 12 * MIB };
+    struct store_rig rig;
+    struct store_put *stalled[STALLED];
+    uint8_t *bytes = malloc(SIZE);
+    cr_assert_not_null(bytes);
+    store_rig_fill(bytes, SIZE, 13);
+    store_rig_open(
+        &rig, &(struct store_rig_options){
+                  .name = "writer-announced", .is_memory = true, .device_size = 64 * MIB, .puts_max = 32});
+    cr_assert_eq(store_rig_bucket(&rig, "b"), 0);
+    for (uint32_t i = 0; i < STALLED; i++) {
+        char key[16];
+        snprintf(key, sizeof(key), "stalled-%u", i);
+        stalled[i] = store_rig_begin(&rig, key, 18 * MIB);
+        if (i % 2 == 0) { /* Half of them send something. */
+            store_rig_append(&rig, stalled[i], bytes, 5000, (uint64_t)i * 8192);
+            wait_for_slices(&rig, stalled[i], 0);
+        }
+    }
+    cr_assert_leq(store_rig_used(&rig), STALLED / 2 * MIB);
+    cr_assert_leq(rig.store->promised, STALLED * (MIB + EXTENT_BLOCK));
+    cr_assert_eq(store_rig_put(&rig, "k", bytes, SIZE, 64 * KIB, 0), 0, "an upload of a fifth of the device");
+    cr_assert_eq(store_rig_compare(&rig, "k", bytes, SIZE), 0);
+    for (uint32_t i = 0; i < STALLED; i++) {
+        store_put_abort(stalled[i]);
+        for (uint32_t turn = 0; store_put_state(stalled[i]) != STORE_PUT_ABORTED; turn++) {
+            cr_assert_lt(turn, 10000U);
+            store_rig_turn(&rig);
+        }
+        store_put_free(stalled[i]);
+    }
+    cr_assert_eq(store_rig_used(&rig), SIZE, "what they held is free at once");
+    cr_assert_eq(rig.store->promised, 0);
     store_rig_close(&rig);
     free(bytes);
 }
