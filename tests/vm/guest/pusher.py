@@ -18,13 +18,13 @@ class Body:
     """Deterministic bytes without holding them: a random block, rotated by an odd step in each repetition."""
 
     def __init__(self, seed, size):
-        self.block = random.Random(seed).randbytes(BLOCK)
+        self.block = random.Random(seed).randbytes(min(BLOCK, max(size, 1)))
         self.size = size
 
     def parts(self):
         sent = turn = 0
         while sent < self.size:
-            at = turn * 7919 % BLOCK
+            at = turn * 7919 % len(self.block)
             part = (self.block[at:] + self.block[:at])[:self.size - sent]
             yield part
             sent += len(part)

