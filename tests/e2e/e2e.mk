@@ -2,6 +2,7 @@
 #
 # The client matrix (tests/e2e/clients): the S3 clients people have, through every transport. Its npm clients are installed under
 # the output folder from the lock file; the registry is the machine's. MATRIX takes further arguments: MATRIX='--client curl'.
+# RECEIVE=af_xdp has the listeners receive by AF_XDP, on veth between network namespaces (root).
 
 E2E_NPM := build/clients
 E2E_NPM_FILES := $(addprefix tests/e2e/clients/,package.json package-lock.json .npmrc)
@@ -18,6 +19,8 @@ $(E2E_NPM)/stamp: $(E2E_NPM_FILES)
 
 test-clients: build clients
 	@mkdir -p $(RESULTS)
-	@E2E_NPM=$(abspath $(E2E_NPM)) tests/e2e/clients/matrix.py --markdown $(RESULTS)/clients.md $(MATRIX)
+	@E2E_NPM=$(abspath $(E2E_NPM)) $(MATRIX_$(or $(RECEIVE),socket)) --markdown $(RESULTS)/clients.md $(MATRIX)
+MATRIX_socket := tests/e2e/clients/matrix.py
+MATRIX_af_xdp := tests/root/run-clients-xdp.sh
 
-## test-clients  S3 clients (awscli, boto3, rclone, SDKs ...) x transports x operations, with a table
+## test-clients  S3 clients (awscli, boto3, rclone, SDKs ...) x transports x operations, with a table (RECEIVE=af_xdp)

@@ -53,10 +53,14 @@ def wait_for(condition, what, seconds=20):
 class Node:
     """limits, s3 and raw are further YAML of the listeners; store of the store; listeners are further list items."""
 
+    # Where the S3 and admin listeners are, and how the program is started: another place may put it into a network namespace.
+    host = "127.0.0.1"
+    command = [PENSTOCK]
+
     def __init__(self, workers=1, size="256MiB", limits="", s3="", raw="", store="", node="", credentials=None, listeners=""):
         self.folder = tempfile.mkdtemp(prefix="penstock-e2e-", dir=os.environ.get("E2E_FOLDER"))
         self.s3_port, self.raw_port, self.admin_port = free_ports(3)
-        self.url = f"http://127.0.0.1:{self.s3_port}"
+        self.url = f"http://{self.host}:{self.s3_port}"
         access = "access: anonymous"
         if credentials is not None:
             path = os.path.join(self.folder, "credentials")
@@ -73,7 +77,7 @@ store:
 listeners:
   - name: bulk
     protocol: s3
-    address: "127.0.0.1:{self.s3_port}"
+    address: "{self.host}:{self.s3_port}"
     {access}
     {s3}
     limits: {{ {limits} }}
@@ -85,16 +89,16 @@ listeners:
     {raw}
     limits: {{ {limits} }}
 {listeners}
-admin: {{ address: "127.0.0.1:{self.admin_port}" }}
+admin: {{ address: "{self.host}:{self.admin_port}" }}
 """)
-        subprocess.run([PENSTOCK, "format", "--config", self.config], check=True, capture_output=True)
+        subprocess.run([*self.command, "format", "--config", self.config], check=True, capture_output=True)
         self.process = None
         self.start()
 
     def start(self):
         self.log_path = os.path.join(self.folder, "log")
         self.log = open(self.log_path, "ab")
-        self.process = subprocess.Popen([PENSTOCK, "serve", "--config", self.config], stderr=self.log,
+        self.process = subprocess.Popen([*self.command, "serve", "--config", self.config], stderr=self.log,
                                         stdout=self.log)
         try:
             wait_for(self.is_ready, "the node to be ready", 60)
@@ -118,7 +122,7 @@ admin: {{ address: "127.0.0.1:{self.admin_port}" }}
             return f.read()
 
     def admin(self, path, method="GET"):
-        conn = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=10)
+        conn = http.client.HTTPConnection(self.host, self.admin_port, timeout=10)
         conn.request(method, path)
         response = conn.getresponse()
         body = response.read().decode()
@@ -136,7 +140,7 @@ admin: {{ address: "127.0.0.1:{self.admin_port}" }}
 
     def request(self, method, path, body=None, headers=None, timeout=30):
         """One request on a connection of its own: (status, headers, body)."""
-        conn = http.client.HTTPConnection("127.0.0.1", self.s3_port, timeout=timeout)
+        conn = http.client.HTTPConnection(self.host, self.s3_port, timeout=timeout)
         conn.request(method, path, body=body, headers=headers or {})
         response = conn.getresponse()
         data = response.read()
@@ -144,7 +148,7 @@ admin: {{ address: "127.0.0.1:{self.admin_port}" }}
         return response.status, dict((k.lower(), v) for k, v in response.getheaders()), data
 
     def connect(self, raw=False, timeout=30):
-        return socket.create_connection(("127.0.0.1", self.raw_port if raw else self.s3_port), timeout=timeout)
+        return socket.create_connection(("127.0.0.1", self.raw_port) if raw else (self.host, self.s3_port), timeout=timeout)
 
     def terminate(self):
         self.process.send_signal(signal.SIGTERM)

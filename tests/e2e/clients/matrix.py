@@ -5,7 +5,7 @@
     tests/e2e/clients/matrix.py [--client NAME]... [--transport NAME]... [--operation NAME]... [--jobs N] [--markdown FILE]
 
 It closes with a table and "N passed, N failed, N skipped". What a client cannot do is "-" in the table, with its reason below, and
-counted nowhere. A client or nginx that is not installed, or a node that serves no TLS, is a skip, and with CI=true a failure. E2E_NPM is the folder that npm ci ran in.
+counted nowhere. RECEIVE=af_xdp is for tests/root/run-clients-xdp.sh (place.py). A client or nginx that is not installed, or a node that serves no TLS, is a skip, and with CI=true a failure. E2E_NPM is the folder that npm ci ran in.
 """
 
 import argparse
@@ -59,6 +59,8 @@ def run_row(place, kind, transport, operations):
     """All operations of a client through a transport, one after the other, in a bucket and a folder that are gone afterwards."""
     if transport in kind.cannot:
         return {operation: Cell("none", kind.cannot[transport]) for operation in operations}
+    if transport in place.never:
+        return {operation: Cell("none", place.never[transport]) for operation in operations}
     if transport in place.absent:
         return {operation: absent(place.absent[transport]) for operation in operations}
     folder = os.path.join(place.folder, f"{kind.name}-{transport}")

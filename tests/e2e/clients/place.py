@@ -47,11 +47,11 @@ CREDENTIALS = f"key {KEY} {SECRET}\n  allow all *\nkey {READER} {SECRET}\n  allo
 class Truth:
     """Plain HTTP to the anonymous listener. One connection per call: threads use it."""
 
-    def __init__(self, port):
-        self.port = port
+    def __init__(self, host, port):
+        self.host, self.port = host, port
 
     def call(self, method, bucket, key="", query="", body=None):
-        conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        conn = http.client.HTTPConnection(self.host, self.port, timeout=60)
         target = f"/{bucket}" + ("/" + urllib.parse.quote(key, safe="/~") if key else "") + query
         conn.request(method, target, body=body)
         response = conn.getresponse()
@@ -73,7 +73,7 @@ class Truth:
 
     def fill(self, bucket, keys):
         """Many empty objects over one connection."""
-        conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        conn = http.client.HTTPConnection(self.host, self.port, timeout=60)
         for key in keys:
             conn.request("PUT", f"/{bucket}/{key}", body=b"")
             response = conn.getresponse()
@@ -126,8 +126,8 @@ http {{
     scgi_temp_path {folder}/s;
     large_client_header_buffers 4 16k;
     proxy_http_version 1.1; proxy_set_header Host $http_host; proxy_set_header Connection "";
-    server {{ listen 127.0.0.1:{buffered}; location / {{ proxy_pass http://127.0.0.1:{to}; }} }}
-    server {{ listen 127.0.0.1:{stream}; location / {{ proxy_pass http://127.0.0.1:{to};
+    server {{ listen 127.0.0.1:{buffered}; location / {{ proxy_pass {to}; }} }}
+    server {{ listen 127.0.0.1:{stream}; location / {{ proxy_pass {to};
         proxy_request_buffering off; proxy_buffering off; }} }}
 }}
 """
@@ -158,33 +158,68 @@ def listens(port):
         return False
 
 
+class Receive:
+    """What the listeners receive with, and their addresses. RECEIVE=af_xdp: tests/root/run-clients-xdp.sh has made the namespace
+    CLIENTS_NODE_NETNS for the node, whose interfaces x0 and y0 lead here, where the clients and nginx are; an interface has one
+    af_xdp listener, so the anonymous one has the second."""
+
+    def __init__(self):
+        self.is_xdp = os.environ.get("RECEIVE") == "af_xdp"
+        self.direct, self.open = ("10.79.0.1", "10.80.0.1") if self.is_xdp else ("127.0.0.1", "127.0.0.1")
+
+    def keys(self, interface):
+        """YAML of a listener."""
+        return f"receive: af_xdp\n    interface: {interface}\n    rx_buffer_size: 4KiB" if self.is_xdp else ""
+
+    def node(self, *arguments, **options):
+        if self.is_xdp:
+            Node.host = self.direct
+            Node.command = ["ip", "netns", "exec", os.environ["CLIENTS_NODE_NETNS"], *Node.command]
+        return Node(*arguments, **options)
+
+
 class Place:
-    """The node, nginx and the files. `urls` has the transports that are there, `absent` the reason for each that is not."""
+    """The node, nginx and the files. `urls` has the transports that are there, `absent` the reason for each that is not, `never` for
+    each that cannot be."""
 
     def __init__(self):
         self.open_port, self.tls_port = free_ports(2)
-        self.urls, self.absent, self.ca, self.nginx = {}, {}, None, None
-        self.node = Node(size="3GiB", workers=1, credentials=CREDENTIALS, listeners=f"""
+        self.urls, self.absent, self.never, self.ca, self.nginx = {}, {}, {}, None, None
+        receive = Receive()
+        self.node = receive.node(size="3GiB", workers=1, credentials=CREDENTIALS, s3=receive.keys("x0"), listeners=f"""
   - name: open
     protocol: s3
-    address: "127.0.0.1:{self.open_port}"
+    address: "{receive.open}:{self.open_port}"
+    allow_remote_anonymous: true
+    {receive.keys("y0")}
     limits: {{ uploads_max: 512 }}
 """)
         atexit.register(self.give_up)
         self.folder = self.node.folder
-        self.truth = Truth(self.open_port)
+        self.truth = Truth(receive.open, self.open_port)
         self.urls["direct"] = self.node.url
-        self.urls["anonymous"] = f"http://127.0.0.1:{self.open_port}"
+        self.urls["anonymous"] = f"http://{receive.open}:{self.open_port}"
         self.tls_node = None
         self.with_nginx()
-        self.with_tls()
+        if receive.is_xdp:
+            self.check_path()
+            self.never["tls"] = "an af_xdp listener serves no TLS"
+        else:
+            self.with_tls()
         self.make_files()
+
+    def check_path(self):
+        """That a request on each listener really comes by af_xdp, lest the matrix prove something else."""
+        assert self.truth.call("GET", "nothing")[0] == 404, "the anonymous listener does not answer"
+        self.node.request("GET", "/nothing")
+        for name in ("bulk", "open"):
+            assert self.node.metric("penstock_connections_opened_total", listener=name, path="af_xdp") > 0, f"{name} is not on af_xdp"
 
     def with_nginx(self):
         if not os.path.exists("/usr/sbin/nginx"):
             self.absent["nginx"] = self.absent["nginx-stream"] = "nginx is not installed"
             return
-        self.nginx = Nginx(os.path.join(self.folder, "nginx"), self.node.s3_port)
+        self.nginx = Nginx(os.path.join(self.folder, "nginx"), self.node.url)
         self.urls["nginx"] = f"http://127.0.0.1:{self.nginx.buffered}"
         self.urls["nginx-stream"] = f"http://127.0.0.1:{self.nginx.stream}"
 
