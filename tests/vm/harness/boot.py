@@ -76,6 +76,25 @@ def drive_arguments(drives, work):
     return arguments, devices
 
 
+def has_device(name):
+    """Whether this QEMU emulates a device. Its exit status does not say."""
+    said = subprocess.run([QEMU, "-nodefaults", "-device", f"{name},help"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True).stdout
+    return f"{name} options" in said
+
+
+def nic_arguments(nics):
+    """Network cards on one hub, nothing else on it: the text of a `vm-nic` is QEMU's device with its options.
+
+    The Nth has the address 52:54:00:00:00:0N, by which a case finds it.
+    """
+    arguments = []
+    for number, device in enumerate(nics, 1):
+        arguments += ["-netdev", f"hubport,hubid=0,id=port{number}",
+                      "-device", f"{device},netdev=port{number},mac=52:54:00:00:00:{number:02x},romfile="]
+    return arguments
+
+
 def block_nodes(drive, number, path):
     """The block layer under one drive: a file, or a write log over a file.
 
@@ -104,7 +123,7 @@ def command_line(kernel, initramfs, boot, drives, work):
     return [QEMU, *MACHINE, "-smp", boot["cpus"], "-m", boot["memory"], "-kernel", str(kernel),
             "-initrd", str(initramfs), "-append", append,
             "-blockdev", f"driver=file,cache.no-flush=on,filename={out},node-name=out",
-            "-device", "virtio-blk-pci,drive=out", *drives]
+            "-device", "virtio-blk-pci,drive=out", *drives, *nic_arguments(boot.get("nics", []))]
 
 
 class Guest:

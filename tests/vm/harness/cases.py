@@ -8,7 +8,7 @@ import re
 
 DEFAULT_DRIVE = "nvme size=512M"
 KEYS = {"drive", "memory", "cpus", "cmdline", "modules", "have", "need", "prog", "file", "timeout",
-        "boot", "after", "kernel", "lane"}
+        "boot", "after", "kernel", "lane", "nic"}
 
 
 class Case:
@@ -28,6 +28,7 @@ class Case:
                 self.values[found.group(1)].append(found.group(2).strip())
         self.timeout = int(self.one("timeout", "60"))
         self.drives = [parse_drive(text) for text in self.values["drive"] or [DEFAULT_DRIVE]]
+        self.nics = self.values["nic"]
 
     def one(self, key, default):
         values = self.values[key]
@@ -43,7 +44,7 @@ class Case:
         """Cases with equal keys run in one boot, unless a case asks for its own."""
         own = self.name if self.one("boot", "shared") == "own" else ""
         return (own, self.one("memory", "2G"), self.one("cpus", "2"), self.one("cmdline", ""),
-                self.one("kernel", "stock"), tuple(tuple(sorted(d.items())) for d in self.drives))
+                self.one("kernel", "stock"), tuple(self.nics), tuple(tuple(sorted(d.items())) for d in self.drives))
 
 
 def parse_drive(text):

@@ -43,6 +43,12 @@ class Headers(TempCase):
         self.assertEqual([[c.name for c in group] for group in boots],
                          [["10-a", "11-b", "14-e"], ["12-c"], ["13-d"]])
 
+    def test_a_network_card_has_its_own_boot_and_its_place_in_the_address(self):
+        plain, with_nics = self.case("10-a.sh"), self.case("11-b.sh", "vm-nic: igb", "vm-nic: virtio-net-pci,csum=off")
+        self.assertEqual(len(cases.group([plain, with_nics])), 2)
+        self.assertEqual(boot.nic_arguments(plain.nics), [])
+        self.assertIn("virtio-net-pci,csum=off,netdev=port2,mac=52:54:00:00:00:02,romfile=", boot.nic_arguments(with_nics.nics))
+
     def test_choosing_a_case_brings_those_it_comes_after(self):
         known = [self.case("10-write.sh"), self.case("11-verify.sh", "vm-after: 10-write"), self.case("12-c.sh")]
         self.assertEqual([c.name for c in cases.select(known, ["verify"], "vm")], ["10-write", "11-verify"])
