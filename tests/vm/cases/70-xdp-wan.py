@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # vm-need: penstock
 # vm-modules: ext4 veth bridge sch_netem tcp_bbr
-# vm-timeout: 600
+# vm-timeout: 900
 """Our TCP engine against Linux TCP over a bad wire: loss, reordering, duplication, delay, frame sizes, both families, two kinds of
 sender, many connections, stalls. Every object is put and read back byte for byte; only deadlines are measured. Case 72 has the rest
 of the matrix."""

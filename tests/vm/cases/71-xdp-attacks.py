@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # vm-need: penstock
 # vm-modules: ext4 veth bridge sch_netem
-# vm-timeout: 400
+# vm-timeout: 600
 """Forged segments against our TCP engine: a SYN flood, off-path guesses, an on-path attacker. Transfers go on bit-exact; one whose
 connection an on-path attacker ends with the exact number leaves no object behind; and the server's kernel never answers for our port."""
 import subprocess

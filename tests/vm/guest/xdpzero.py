@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check that payload goes from the frames of an emulated network card to the emulated NVMe with no copy (`import xdpzero`).
+
+Card 1 is the node's, card 2 is put into namespace `client`; both hang on one hub of QEMU's, which passes plain frames only, so the
+client's are cut and summed before they leave it. Shared by the cases of each kind of card that has zero-copy AF_XDP.
+"""
+import os
+import subprocess
+
+import node as nodes
+import vmtest
+import xdpnode
+import zcrxnode
+
+MIB = 1 << 20
+
+
+def card(number):
+    """The name of a card by its address."""
+    wanted = f"52:54:00:00:00:{number:02x}"
+
+    def find():
+        for name in os.listdir("/sys/class/net"):
+            with open(f"/sys/class/net/{name}/address") as file:
+                if file.read().strip() == wanted:
+                    return name
+        return None
+    name = vmtest.until(20, find)
+    if not name:
+        vmtest.failed("set-up", f"no network card {wanted}")
+        raise SystemExit(1)
+    return name
+
+
+def cable():
+    """Names and addresses the two cards as xdpnode does with its veth."""
+    vmtest.run("ip", "netns", "add", "client")
+    vmtest.run("ip", "link", "set", card(1), "name", "x0")
+    vmtest.run("ip", "link", "set", card(2), "netns", "client", "name", "x1")
+    for where, name, host in (([], "x0", 1), (["-n", "client"], "x1", 2)):
+        vmtest.run("ip", *where, "addr", "add", f"10.77.0.{host}/24", "dev", name)
+        vmtest.run("ip", *where, "link", "set", name, "up")
+    subprocess.run(["ethtool", "-K", "x0", "gro", "off"], check=False)
+    subprocess.run(["ethtool", "-L", "x0", "combined", "1"], check=False, stderr=subprocess.DEVNULL)
+
+
+def push(connections, size, seed):
+    process = xdpnode.Wire.start("client", "python3", "/vm/pusher.py", xdpnode.SERVER, str(xdpnode.PORT), "wan", str(connections),
+                                 str(size), str(seed), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return process.communicate()[0].strip(), process.returncode
+
+
+def measure(staging, seed):
+    """One node with such a staging pool."""
+    node = nodes.prepare(staging=staging)
+    xdpnode.configure(area_mib=16, connections=32)
+    if not vmtest.check(f"staging {staging}: the node becomes ready", node.start(), node.log_tail()):
+        return
+    vmtest.check("  and reports zero-copy", "zero-copy" in mode_said(node), mode_said(node))
+    xdpnode.Wire.start("client", "curl", "-sSf", "-X", "PUT", f"http://{xdpnode.SERVER}:{xdpnode.PORT}/wan").wait()
+    copies = zcrxnode.Copies(node)
+    text, status = push(1, 64 * MIB, seed)
+    vmtest.check(f"staging {staging}: an object of 64 MiB is bit-exact", status == 0, text)
+    received = copies.totals()[0] - copies.received
+    vmtest.check("  its payload came through the card", received >= 64 * MIB - 300, received)
+    vmtest.check("  copied payload under 1 %", copies.share() < 0.01, f"{copies.share():.4%} ({copies.by_reason()})")
+    vmtest.check("  and none by the kernel", copies.by_kernel() == 0, copies.by_kernel())
+    vmtest.note(f"staging {staging}: {copies.share():.4%} copied ({copies.by_reason()})")
+    text, status = push(16, 100_000, seed + 1)
+    vmtest.check(f"staging {staging}: 16 connections, any head length, are bit-exact", status == 0, text)
+    vmtest.check("  SIGTERM ends it with status 0", node.stop() == 0, node.log_tail())
+    nodes.release(node)
+
+
+def mode_said(node):
+    """What the last line about the mode says."""
+    with open(node.log, errors="replace") as log:
+        lines = [line for line in log if "xdp_open" in line]
+    return lines[-1].partition("mode=")[2].partition(" why")[0] if lines else "nothing"
+
+
+def run():
+    cable()
+    for number, staging in enumerate(("8MiB", "64KiB")):
+        measure(staging, 10 * number)
+    vmtest.run("ip", "netns", "del", "client")
