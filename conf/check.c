@@ -183,7 +183,8 @@ static int check_path(const struct conf *conf, const struct conf_listener *liste
                          "queues")
                    : 0;
     }
-    if (listener->queues.count != 0 && listener->queues.count != conf->node.workers) {
+    if (listener->receive == CONF_RECEIVE_ZCRX && listener->queues.count != 0 &&
+        listener->queues.count != conf->node.workers) {
         return place_error(place, &listener->queues, err,
                            "names %u queues for node.workers: %u; one worker serves one queue",
                            listener->queues.count, conf->node.workers);

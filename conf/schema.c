@@ -419,8 +419,11 @@ const struct schema_row schema_rows[] = {
      .type = SCHEMA_NUMBERS,
      .offset = LISTENER(queues),
      .max = 4095,
-     .help = "NIC receive queues for zcrx and af_xdp, one worker each: \"4-7\" or [4, 5]. socket: those "
-             "that get rx_buffer_size; without it, all that RSS uses."},
+     .help = "NIC receive queues: \"4-7\" or [4, 5]. zcrx: one for each worker. af_xdp: shared out among the "
+             "workers; "
+             "without it, all queues of the interface. socket: those that get rx_buffer_size; without it, "
+             "all that "
+             "RSS uses."},
     {.name = "listeners[].cpus",
      .type = SCHEMA_NUMBERS,
      .offset = LISTENER(cpus),

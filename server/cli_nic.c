@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cli_nic: `penstock nic plan|apply|undo`: the network cards of the configured listeners, looked at, prepared, put back. */
 #include <errno.h>
+#include <linux/netdev.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,10 +16,21 @@ static const char *switch_text(enum nic_switch value)
     return value == NIC_ON ? "on" : value == NIC_OFF ? "off" : "unknown";
 }
 
-static void state_print(const char *listener, const struct nic_state *state)
+static void state_print(const char *listener, const char *path, const struct nic_state *state)
 {
-    printf("listener %s: %s, driver %s, %u receive queues, %s%s\n", listener, state->name, state->driver,
-           state->rx_queues, state->up ? "up" : "down", state->carrier ? "" : ", no carrier");
+    printf("listener %s: %s, driver %s, %u receive queues, %s%s, for %s\n", listener, state->name,
+           state->driver, state->rx_queues, state->up ? "up" : "down", state->carrier ? "" : ", no carrier",
+           path);
+    if (strcmp(path, conf_receive_text(CONF_RECEIVE_AF_XDP)) == 0) {
+        printf("  mtu %u, xdp zero-copy %s, several buffers a frame %s, rx-lro %s, rx-gro-hw %s, rx-gro %s, "
+               "VLANs %u, rx-vlan-hw-parse %s, %u virtual functions, dcb %s\n",
+               state->mtu, (state->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) != 0 ? "yes" : "no",
+               (state->xdp_features & NETDEV_XDP_ACT_RX_SG) != 0 ? "yes" : "no",
+               switch_text(state->lro.state), switch_text(state->gro_hw.state), switch_text(state->gro.state),
+               state->vlans, switch_text(state->vlan_strip.state), state->virtual_functions,
+               state->dcb ? "on" : "off");
+        return;
+    }
     printf("  tcp-data-split %s, hds-thresh %u, rx-gro-hw %s, ntuple %s, %u steering rules, RSS tables %u\n",
            switch_text(state->data_split), state->hds_thresh, switch_text(state->gro_hw.state),
            switch_text(state->ntuple.state), state->rule_count, state->context_count);
@@ -74,12 +86,13 @@ static int nic_listener(struct nic_job *job, uint32_t index)
         return cli_fail(CLI_FAILED, "out of memory");
     }
     int code = CLI_OK;
-    int rc = receive_nic_plan(job->conf, index, state, plan, &err);
+    const char *path = "";
+    int rc = receive_nic_plan(job->conf, index, state, plan, &path, &err);
     if (rc < 0) {
         printf("listener %s: %s\n", listener->name, err.text);
     } else {
         job->seen++;
-        state_print(listener->name, state);
+        state_print(listener->name, path, state);
         length_print(state);
         plan_print(plan);
         /* What a socket listener cannot have is no failure: it works without. */

@@ -136,6 +136,16 @@ struct metrics_process *metrics_process(struct metrics *metrics)
     return &metrics->process;
 }
 
+/* Both are arrays of counters. */
+static void cells_copy(void *to, const void *from, size_t size)
+{
+    _Atomic uint64_t *out = to;
+    const _Atomic uint64_t *in = from;
+    for (size_t i = 0; i < size / sizeof(*out); i++) {
+        metrics_set(&out[i], atomic_load_explicit(&in[i], memory_order_relaxed));
+    }
+}
+
 void metrics_rx_set(struct metrics *metrics, uint32_t worker, uint32_t listener, struct rx *rx)
 {
     CHECK(worker < metrics->workers);
@@ -143,10 +153,10 @@ void metrics_rx_set(struct metrics *metrics, uint32_t worker, uint32_t listener,
     pthread_mutex_lock(&metrics->lock);
     struct metrics_rx *entry = &metrics->rx[(size_t)worker * metrics->listeners + listener];
     if (rx == NULL && entry->rx != NULL) {
-        const _Atomic uint64_t *from = (const _Atomic uint64_t *)(const void *)&entry->rx->stats;
-        _Atomic uint64_t *to = (_Atomic uint64_t *)(void *)&entry->last;
-        for (size_t i = 0; i < sizeof(entry->last) / sizeof(*to); i++) {
-            metrics_set(&to[i], atomic_load_explicit(&from[i], memory_order_relaxed));
+        cells_copy(&entry->last, &entry->rx->stats, sizeof(entry->last));
+        if (entry->rx->xdp != NULL) {
+            cells_copy(&entry->last_xdp, entry->rx->xdp, sizeof(entry->last_xdp));
+            memset(&entry->last_xdp.states, 0, sizeof(entry->last_xdp.states));
         }
         metrics_set(&entry->last.conns_open, 0);
         metrics_set(&entry->last.buffers_free, 0);
@@ -154,10 +164,21 @@ void metrics_rx_set(struct metrics *metrics, uint32_t worker, uint32_t listener,
     entry->rx = rx;
     if (rx != NULL) {
         entry->info = rx->info;
+        entry->has_xdp = rx->xdp != NULL;
     }
     pthread_mutex_unlock(&metrics->lock);
 }
 _Static_assert(sizeof(struct rx_stats) % sizeof(uint64_t) == 0, "rx_stats is an array of counters");
+
+_Static_assert(sizeof(struct rx_xdp_stats) % sizeof(uint64_t) == 0, "rx_xdp_stats is an array of counters");
+
+const struct rx_xdp_stats *metrics_rx_xdp(const struct metrics_rx *rx)
+{
+    if (!rx->has_xdp) {
+        return NULL;
+    }
+    return rx->rx != NULL ? rx->rx->xdp : &rx->last_xdp;
+}
 
 const struct rx_stats *metrics_rx_stats(const struct metrics_rx *rx)
 {

@@ -13,6 +13,7 @@ enum metrics_scope {
     METRICS_WORKER,
     METRICS_LISTENER,
     METRICS_RX,
+    METRICS_XDP,
     METRICS_RX_INFO,
     METRICS_PORT,
     METRICS_DEVICE,
@@ -27,7 +28,11 @@ enum metrics_labels {
     METRICS_LABELS_TIMEOUT,
     METRICS_LABELS_LIMIT,
     METRICS_LABELS_ABORT,
-    METRICS_LABELS_STAGE
+    METRICS_LABELS_STAGE,
+    METRICS_LABELS_TCP,
+    METRICS_LABELS_VERDICT,
+    METRICS_LABELS_XDP_SOCKET,
+    METRICS_LABELS_XDP_STATE
 };
 
 struct metrics_row {
@@ -52,6 +57,8 @@ void metrics_cell_labels(enum metrics_labels labels, uint32_t cell, char *to, si
 struct metrics_rx {
     struct rx *rx; /* NULL: `last` counts */
     struct rx_stats last;
+    bool has_xdp; /* it shows the counters of an interface; `last_xdp` when `rx` is NULL */
+    struct rx_xdp_stats last_xdp;
     struct rx_info info;
 };
 
@@ -80,5 +87,7 @@ struct metrics {
 void metrics_process_refresh(struct metrics *metrics);
 /* The live or last counters of one receive instance; the lock is held. */
 const struct rx_stats *metrics_rx_stats(const struct metrics_rx *rx);
+/* NULL: it shows none. */
+const struct rx_xdp_stats *metrics_rx_xdp(const struct metrics_rx *rx);
 
 #endif

@@ -18,6 +18,7 @@
 #define OFFSET_WORKER(kind, field) offsetof(struct metrics_worker, field)
 #define OFFSET_LISTENER(kind, field) offsetof(struct metrics_listener, field)
 #define OFFSET_RX(kind, field) offsetof(struct rx_stats, field)
+#define OFFSET_XDP(kind, field) offsetof(struct rx_xdp_stats, field)
 #define OFFSET_RX_INFO(kind, field) offsetof(struct rx_info, field)
 #define OFFSET_PORT(kind, field) 0
 #define OFFSET_SPACE(kind, field) 0
@@ -31,6 +32,7 @@
 #define WIDTH_WORKER(kind, field) 8
 #define WIDTH_LISTENER(kind, field) 8
 #define WIDTH_RX(kind, field) 8
+#define WIDTH_XDP(kind, field) 8
 #define WIDTH_RX_INFO(kind, field) sizeof(((struct rx_info *)NULL)->field)
 #define WIDTH_PORT(kind, field) 8
 #define WIDTH_SPACE(kind, field) 8
@@ -83,6 +85,10 @@ uint32_t metrics_cell_count(enum metrics_labels labels)
         [METRICS_LABELS_LIMIT] = METRICS_LIMIT_COUNT,
         [METRICS_LABELS_ABORT] = METRICS_ABORT_COUNT,
         [METRICS_LABELS_STAGE] = METRICS_STAGE_COUNT,
+        [METRICS_LABELS_TCP] = TCP_COUNTERS,
+        [METRICS_LABELS_VERDICT] = XSK_PROG_REASONS,
+        [METRICS_LABELS_XDP_SOCKET] = RX_XDP_SOCKETS,
+        [METRICS_LABELS_XDP_STATE] = RX_XDP_STATES,
     };
     return counts[labels];
 }
@@ -112,6 +118,18 @@ void metrics_cell_labels(enum metrics_labels labels, uint32_t cell, char *to, si
         return;
     case METRICS_LABELS_STAGE:
         snprintf(to, size, "stage=\"%s\"", stage_names[cell]);
+        return;
+    case METRICS_LABELS_TCP:
+        snprintf(to, size, "event=\"%s\"", rx_xdp_tcp_name(cell));
+        return;
+    case METRICS_LABELS_VERDICT:
+        snprintf(to, size, "verdict=\"%s\"", rx_xdp_verdict_name(cell));
+        return;
+    case METRICS_LABELS_XDP_SOCKET:
+        snprintf(to, size, "event=\"%s\"", rx_xdp_socket_name(cell));
+        return;
+    case METRICS_LABELS_XDP_STATE:
+        snprintf(to, size, "state=\"%s\"", rx_xdp_state_name(cell));
         return;
     }
 }
@@ -285,6 +303,9 @@ static uint64_t listener_sum(const struct metrics *metrics, const struct metrics
             sum += cell_load(&metrics->listener_cells[pair], row, cell);
         } else if (row->scope == METRICS_RX) {
             sum += cell_load(metrics_rx_stats(&metrics->rx[pair]), row, cell);
+        } else if (row->scope == METRICS_XDP) {
+            const struct rx_xdp_stats *xdp = metrics_rx_xdp(&metrics->rx[pair]);
+            sum += xdp != NULL ? cell_load(xdp, row, cell) : 0;
         } else if (worker == 0) {
             sum = plain_load(&metrics->rx[pair].info, row);
         }
@@ -298,10 +319,22 @@ static bool is_worth_a_line(const struct metrics_row *row, uint64_t value)
     return row->labels != METRICS_LABELS_OPERATION_STATUS || value != 0;
 }
 
+static bool listener_has(const struct metrics *metrics, const struct metrics_row *row, uint32_t listener)
+{
+    bool has_any = row->scope != METRICS_XDP;
+    for (uint32_t worker = 0; worker < metrics->workers; worker++) {
+        has_any |= metrics->rx[(size_t)worker * metrics->listeners + listener].has_xdp;
+    }
+    return has_any;
+}
+
 static void listener_rows_print(struct scrape *scrape, const struct metrics_row *row)
 {
     const struct metrics *metrics = scrape->metrics;
     for (uint32_t listener = 0; listener < metrics->listeners; listener++) {
+        if (!listener_has(metrics, row, listener)) {
+            continue;
+        }
         char labels[160];
         listener_labels(scrape, listener, labels, sizeof(labels));
         struct sample_place place = {.row = row, .scope_labels = labels, .to = scrape->to};
@@ -393,6 +426,7 @@ static void row_print(struct scrape *scrape, const struct metrics_row *row)
         return;
     case METRICS_LISTENER:
     case METRICS_RX:
+    case METRICS_XDP:
     case METRICS_RX_INFO:
         listener_rows_print(scrape, row);
         return;
@@ -470,6 +504,7 @@ static const char *scope_labels_text(enum metrics_scope scope)
         return "worker";
     case METRICS_LISTENER:
     case METRICS_RX:
+    case METRICS_XDP:
     case METRICS_RX_INFO:
         return "listener, protocol, path";
     case METRICS_DEVICE:
@@ -484,8 +519,9 @@ static const char *scope_labels_text(enum metrics_scope scope)
 
 static const char *cell_labels_text(enum metrics_labels labels)
 {
-    static const char *const texts[] = {"",     "operation, status", "reason", "deadline", "limit", "cause",
-                                        "stage"};
+    static const char *const texts[] = {
+        "",      "operation, status", "reason", "deadline", "limit", "cause", "stage",
+        "event", "verdict",           "event",  "state"};
     return texts[labels];
 }
 
@@ -520,6 +556,28 @@ static void label_sets_print(FILE *to)
     values_print("stage", stage_names, ARRAY_COUNT(stage_names), to);
 }
 
+static void xdp_events_print(const char *metric, uint32_t count, const char *(*name)(uint32_t),
+                             const char *(*help)(uint32_t), FILE *to)
+{
+    fprintf(to, "\n### `%s`\n\n", metric);
+    for (uint32_t i = 0; i < count; i++) {
+        fprintf(to, "- `%s`: %s\n", name(i), help(i));
+    }
+}
+
+static void xdp_sets_print(FILE *to)
+{
+    fputs("\n## Events of af_xdp\n\nThe counters of an interface stand at the first of its af_xdp listeners. "
+          "They are "
+          "brought up to date five times a second while\nthere are connections, else once a second.\n",
+          to);
+    xdp_events_print("penstock_xdp_frames_total", XSK_PROG_REASONS, rx_xdp_verdict_name, rx_xdp_verdict_help,
+                     to);
+    xdp_events_print("penstock_xdp_socket_total", RX_XDP_SOCKETS, rx_xdp_socket_name, rx_xdp_socket_help, to);
+    xdp_events_print("penstock_xdp_tcp_total", TCP_COUNTERS, rx_xdp_tcp_name, rx_xdp_tcp_help, to);
+    xdp_events_print("penstock_xdp_held", RX_XDP_STATES, rx_xdp_state_name, rx_xdp_state_help, to);
+}
+
 void metrics_reference_print(FILE *to)
 {
     static const char *const kinds[] = {"counter", "gauge", "histogram"};
@@ -541,4 +599,5 @@ void metrics_reference_print(FILE *to)
                 scope[0] != '\0' && cells[0] != '\0' ? ", " : "", cells, row->help);
     }
     label_sets_print(to);
+    xdp_sets_print(to);
 }

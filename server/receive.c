@@ -171,17 +171,6 @@ static void socket_nic(const struct conf_listener *listener, struct receive_plan
     free(nic);
 }
 
-int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
-                     struct err *err)
-{
-    struct receive_plan plan;
-    memset(&plan, 0, sizeof(plan));
-    if (conf->listeners[index].receive == CONF_RECEIVE_SOCKET) {
-        return socket_nic_plan(&conf->listeners[index], plan.interface, state, nic, err);
-    }
-    return nic_plan_of(conf, index, &plan, state, nic, err);
-}
-
 /* ---- zcrx ------------------------------------------------------------------------------------------------------ */
 
 static int zcrx_kernel(struct err *err)
@@ -297,54 +286,48 @@ int receive_zcrx(const struct conf *conf, uint32_t index, struct receive_plan *p
     return rc < 0 ? rc : zcrx_memory(listener, err);
 }
 
-/* ---- the other paths ------------------------------------------------------------------------------------------- */
+/* ---- af_xdp ---------------------------------------------------------------------------------------------------- */
 
-/* Each worker serves one queue, so every queue to which the NIC may spread the port must be one of theirs: frames that arrive on another
- * are dropped by the program. */
-static int xdp_queues(const struct conf *conf, const struct conf_listener *listener,
-                      const struct nic_state *state, struct receive_plan *plan, struct err *err)
+/* Without `queues` all of the interface: so no connection arrives where nobody listens, however the NIC spreads them. */
+static void xdp_queues(const struct conf_listener *listener, const struct nic_state *state,
+                       struct receive_plan *plan)
 {
-    uint32_t workers = conf->node.workers;
-    plan->queue_first = listener->queues.count > 0 ? listener->queues.values[0] : 0;
-    for (uint32_t queue = 0; queue < state->rx_queues && queue < NIC_QUEUES_MAX; queue++) {
-        bool is_used = state->context_count == 0;
-        for (uint32_t i = 0; i < state->context_count; i++) {
-            is_used |= state->contexts[i].uses[queue];
-        }
-        bool is_ours = queue >= plan->queue_first && queue < plan->queue_first + workers;
-        for (uint32_t i = 0; i < listener->queues.count; i++) {
-            is_ours |= listener->queues.values[i] == queue;
-        }
-        if (is_used && !is_ours) {
-            return err_set(
-                err, -ENOTSUP,
-                "%s spreads connections over queue %u, which no worker serves; run `ethtool -L %s combined "
-                "%u`, or raise node.workers to %u",
-                plan->interface, queue, plan->interface, workers, state->rx_queues);
-        }
+    uint32_t count = listener->queues.count > 0 ? listener->queues.count : state->rx_queues;
+    plan->queue_count = count < RX_QUEUES_MAX ? count : RX_QUEUES_MAX;
+    for (uint32_t i = 0; i < plan->queue_count; i++) {
+        plan->queues[i] = (uint16_t)(listener->queues.count > 0 ? listener->queues.values[i] : i);
     }
-    return 0;
 }
 
-static void xdp_plan_of(const struct nic_state *state, struct nic_plan *nic)
+static void xdp_nic_plan(const struct conf *conf, uint32_t index, const struct nic_state *state,
+                         const struct nic_xdp_host *host, struct receive_plan *plan, struct nic_plan *nic)
 {
-    struct utsname name = {0};
-    (void)uname(&name); /* It cannot fail on memory of ours. */
-    struct nic_xdp_host host = {.release = name.release,
-                                .cpus_possible = (uint32_t)sysconf(_SC_NPROCESSORS_CONF)};
-    nic_plan_xdp(state, &host, nic);
+    struct nic_wish of_listener;
+    wish_of(conf, &conf->listeners[index], &of_listener);
+    xdp_queues(&conf->listeners[index], state, plan);
+    struct nic_xdp_wish wish = {.queues = plan->queues,
+                                .queue_count = plan->queue_count,
+                                .port = of_listener.port,
+                                .want_ipv4 = of_listener.want_ipv4,
+                                .want_ipv6 = of_listener.want_ipv6,
+                                .address4 = of_listener.address4};
+    nic_plan_xdp(state, host, nic);
+    if (wish.queue_count > 0) {
+        nic_plan_xdp_queues(state, &wish, nic);
+    }
 }
 
-static int xdp_judge(const struct conf *conf, const struct conf_listener *listener,
-                     const struct nic_state *state, struct nic_plan *nic, struct receive_plan *plan,
-                     struct err *err)
+int receive_xdp_judge(const struct conf *conf, uint32_t index, const struct nic_state *state,
+                      const struct nic_xdp_host *host, struct receive_plan *plan, struct nic_plan *nic,
+                      struct err *err)
 {
+    const struct conf_listener *listener = &conf->listeners[index];
     char commands[768];
     if (listener->receive == CONF_RECEIVE_AUTO && (state->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) == 0) {
         return err_set(err, -ENOTSUP, "driver %s of %s reports no zero-copy AF_XDP", state->driver,
                        plan->interface);
     }
-    xdp_plan_of(state, nic);
+    xdp_nic_plan(conf, index, state, host, plan, nic);
     plan->has_device = true;
     plan->needs_nic = listener->manage_nic && nic->step_count > 0;
     if (nic->refusal_count > 0) {
@@ -356,26 +339,44 @@ static int xdp_judge(const struct conf *conf, const struct conf_listener *listen
             "%s is not prepared; run `%s`, or set manage_nic: true and the node does and undoes it",
             plan->interface, commands);
     }
-    return xdp_queues(conf, listener, state, plan, err);
+    return 0;
 }
 
-/* A queue has one AF_XDP socket and a socket one engine, so the first listener of an interface has it. */
-static int xdp_interface_free(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
-                              struct err *err)
+static void xdp_host_read(struct utsname *name, struct nic_xdp_host *host)
 {
-    for (uint32_t i = 0; i < index; i++) {
-        const struct conf_listener *other = &conf->listeners[i];
-        char name[IFNAMSIZ];
-        struct err unused = {""};
-        bool may_take = other->receive == CONF_RECEIVE_AF_XDP ||
-                        (other->receive == CONF_RECEIVE_AUTO && other->tls.certificate[0] == '\0');
-        if (may_take && interface_of(other, name, &unused) == 0 && strcmp(name, plan->interface) == 0) {
-            return err_set(err, -ENOTSUP,
-                           "listener %s has the queues of %s; one af_xdp listener per interface", other->name,
-                           plan->interface);
-        }
+    memset(name, 0, sizeof(*name));
+    (void)uname(name); /* It cannot fail on memory of ours. */
+    *host = (struct nic_xdp_host){.release = name->release,
+                                  .cpus_possible = (uint32_t)sysconf(_SC_NPROCESSORS_CONF)};
+}
+
+/* Which path's needs to show or to prepare. */
+static bool is_xdp_wanted(const struct conf_listener *listener, const struct nic_state *state)
+{
+    return listener->receive == CONF_RECEIVE_AF_XDP ||
+           (listener->receive == CONF_RECEIVE_AUTO && !nic_driver_has_zcrx(state->driver) &&
+            (state->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) != 0);
+}
+
+int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
+                     const char **path, struct err *err)
+{
+    struct receive_plan plan;
+    memset(&plan, 0, sizeof(plan));
+    if (conf->listeners[index].receive == CONF_RECEIVE_SOCKET) {
+        *path = conf_receive_text(CONF_RECEIVE_SOCKET);
+        return socket_nic_plan(&conf->listeners[index], plan.interface, state, nic, err);
     }
-    return 0;
+    *path = conf_receive_text(CONF_RECEIVE_ZCRX);
+    int rc = nic_plan_of(conf, index, &plan, state, nic, err);
+    if (rc == 0 && is_xdp_wanted(&conf->listeners[index], state)) {
+        struct utsname name;
+        struct nic_xdp_host host;
+        xdp_host_read(&name, &host);
+        *path = conf_receive_text(CONF_RECEIVE_AF_XDP);
+        xdp_nic_plan(conf, index, state, &host, &plan, nic);
+    }
+    return rc;
 }
 
 static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
@@ -390,7 +391,6 @@ static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receiv
     if (rc == 0 && strcmp(plan->interface, "lo") == 0) {
         rc = err_set(err, -ENOTSUP, "lo has no device");
     }
-    rc = rc == 0 ? xdp_interface_free(conf, index, plan, err) : rc;
     if (rc < 0) {
         return rc;
     }
@@ -403,13 +403,18 @@ static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receiv
     }
     rc = nic_read(plan->interface, state, err);
     if (rc == 0) {
-        rc = xdp_judge(conf, listener, state, nic, plan, err);
+        struct utsname name;
+        struct nic_xdp_host host;
+        xdp_host_read(&name, &host);
+        rc = receive_xdp_judge(conf, index, state, &host, plan, nic, err);
         nic_state_free(state);
     }
     free(state);
     free(nic);
     return rc;
 }
+
+/* ---- socket ---------------------------------------------------------------------------------------------------- */
 
 static int receive_socket(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
 {
@@ -523,16 +528,19 @@ int receive_prepare(const struct conf *conf, uint32_t index, const struct receiv
     }
     /* What an earlier run left is undone by now; undoing here would take back what another listener of this NIC needs. */
     int rc = 0;
-    char interface[IFNAMSIZ];
+    struct receive_plan unused = *plan;
     if (plan->ops == &rx_xdp_ops) {
+        struct utsname name;
+        struct nic_xdp_host host;
+        xdp_host_read(&name, &host);
         rc = nic_read(plan->interface, state, err);
         if (rc == 0) {
-            xdp_plan_of(state, nic);
+            xdp_nic_plan(conf, index, state, &host, &unused, nic);
         }
     } else if (plan->ops == &rx_zcrx_ops) {
-        rc = receive_nic_plan(conf, index, state, nic, err);
+        rc = nic_plan_of(conf, index, &unused, state, nic, err);
     } else {
-        rc = socket_nic_plan(&conf->listeners[index], interface, state, nic, err);
+        rc = socket_nic_plan(&conf->listeners[index], unused.interface, state, nic, err);
     }
     if (rc == 0) {
         rc = nic_apply(state, nic, conf->node.data_dir, err);

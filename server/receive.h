@@ -25,7 +25,9 @@ struct receive_plan {
     bool has_device;          /* false: device-less zcrx (interface lo), in which the kernel copies */
     bool needs_nic;           /* the NIC must be changed before opening: receive_prepare */
     char interface[IFNAMSIZ]; /* zcrx, af_xdp, and socket when it changes the NIC; "" otherwise */
-    uint32_t queue_first;     /* worker i takes queue_first + i */
+    uint32_t queue_first;     /* zcrx: worker i takes queue_first + i */
+    uint32_t queue_count;     /* af_xdp: worker i takes queues[i], queues[i + workers], ... */
+    uint16_t queues[RX_QUEUES_MAX];
     char why[RECEIVE_WHY_MAX];
     char note[NIC_TEXT_MAX]; /* socket: what becomes of the NIC's own buffers; may be "" */
 };
@@ -36,12 +38,18 @@ int receive_choose(const struct conf *conf, uint32_t index, struct receive_plan 
 /* Why zero-copy receive does not work for this listener here; 0 and `plan` filled when it does. */
 int receive_zcrx(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err);
 
-/* What must be set on the listener's NIC; for `penstock nic`. -EINVAL: the listener has no NIC. A socket listener without
+/* Whether af_xdp works for this listener on a NIC like this. Pure: fills the rest of `plan` (`interface` is given) and `nic`. */
+int receive_xdp_judge(const struct conf *conf, uint32_t index, const struct nic_state *state,
+                      const struct nic_xdp_host *host, struct receive_plan *plan, struct nic_plan *nic,
+                      struct err *err);
+
+/* What must be set on the listener's NIC, and for which path; for `penstock nic`. With receive: auto that is af_xdp where the driver
+ * has no zero-copy receive but zero-copy AF_XDP. -EINVAL: the listener has no NIC. A socket listener without
  * rx_buffer_size asks for nothing: a plan without steps. */
 int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
-                     struct err *err);
+                     const char **path, struct err *err);
 
-/* Applies what this listener needs; nic_undo_all has put back before what an earlier run left behind. */
+/* Applies what this listener needs. What an earlier run left behind is put back before (nic_undo_all). */
 int receive_prepare(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
                     struct err *err);
 /* The NIC queue of a worker. */

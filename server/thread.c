@@ -152,17 +152,89 @@ static void thread_rx_opened(const struct thread *thread, uint32_t index, const 
             options->queue, rx->info.buffer_size, reported, rx->info.buffers_total);
 }
 
-static int thread_open_rx(struct thread *thread, uint32_t index, uint64_t area_offset, struct err *err)
+/* ---- sharing an interface --- */
+
+static bool is_shared(const struct thread *thread, uint32_t a, uint32_t b)
+{
+    const struct receive_plan *one = &thread->plans[a];
+    const struct receive_plan *other = &thread->plans[b];
+    return one->ops == &rx_xdp_ops && other->ops == &rx_xdp_ops &&
+           strcmp(one->interface, other->interface) == 0;
+}
+
+static void share_queue(struct rx_share *share, uint16_t queue)
+{
+    for (uint32_t i = 0; i < share->queue_count; i++) {
+        if (share->queues[i] == queue) {
+            return;
+        }
+    }
+    if (share->queue_count < RX_QUEUES_MAX) {
+        share->queues[share->queue_count++] = queue;
+    }
+}
+
+/* The queues of all listeners, of which each worker takes every n-th. */
+static void share_queues(const struct thread *thread, uint32_t index, struct rx_share *share)
+{
+    uint32_t workers = thread->conf->node.workers;
+    struct rx_share all = {.queue_count = 0};
+    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        for (uint32_t k = 0; is_shared(thread, index, i) && k < thread->plans[i].queue_count; k++) {
+            share_queue(&all, thread->plans[i].queues[k]);
+        }
+    }
+    for (uint32_t i = thread->index; i < all.queue_count; i += workers) {
+        share->queues[share->queue_count++] = all.queues[i];
+    }
+}
+
+/* The listeners of an interface lie next to each other in the area (thread_open_listeners) and are opened one after the other. Those
+ * that were given to another path have left the group. */
+static void thread_share(const struct thread *thread, uint32_t index, const uint64_t *offsets,
+                         struct rx_share *share)
+{
+    memset(share, 0, sizeof(*share));
+    share->area_offset = UINT64_MAX;
+    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        const struct conf_listener *conf = &thread->conf->listeners[i];
+        if (!is_shared(thread, index, i)) {
+            continue;
+        }
+        share->listeners++;
+        share->area_size += conf->rx_area_size;
+        share->area_offset = offsets[i] < share->area_offset ? offsets[i] : share->area_offset;
+        share->conns_max += conf->limits.connections_max;
+        if (conf->limits.buffers_per_connection_max > share->conn_buffers_max) {
+            share->conn_buffers_max = conf->limits.buffers_per_connection_max;
+        }
+    }
+    share_queues(thread, index, share);
+}
+
+/* A listener may take the socket path instead as long as its part of the area is in no other's hands. */
+static bool may_fall_back(const struct thread *thread, uint32_t index)
+{
+    bool is_first = true;
+    for (uint32_t i = 0; i < index; i++) {
+        is_first &= !is_shared(thread, index, i);
+    }
+    return thread->plans[index].may_fall_back && is_first;
+}
+
+static int thread_open_rx(struct thread *thread, uint32_t index, const uint64_t *offsets, struct err *err)
 {
     const struct conf_listener *conf = &thread->conf->listeners[index];
-    const struct receive_plan *plan = &thread->plans[index];
+    struct receive_plan *plan = &thread->plans[index];
+    struct rx_share share;
+    thread_share(thread, index, offsets, &share);
     struct rx_options options = {
         .name = conf->name,
         .address = conf->address.addr,
         .address_len = conf->address.len,
         .uring = &thread->uring,
         .arena = &thread->arena,
-        .area_offset = area_offset,
+        .area_offset = offsets[index],
         .area_size = conf->rx_area_size,
         .buffer_size = (uint32_t)conf->rx_buffer_size,
         .conns_max = conf->limits.connections_max,
@@ -174,6 +246,7 @@ static int thread_open_rx(struct thread *thread, uint32_t index, uint64_t area_o
         .interface = plan->has_device ? plan->interface : NULL,
         .queue = receive_queue(conf, plan, thread->index),
         .group = thread->groups[index],
+        .share = plan->ops == &rx_xdp_ops ? &share : NULL,
     };
     struct tls_rx_options tls = {
         .context = thread->shared->tls[index],
@@ -183,10 +256,11 @@ static int thread_open_rx(struct thread *thread, uint32_t index, uint64_t area_o
     };
     options.filter = tls.context == NULL ? NULL : &tls;
     int rc = rx_open(plan->ops, &options, &thread->rx[index], err);
-    if (rc < 0 && plan->may_fall_back) {
+    if (rc < 0 && may_fall_back(thread, index)) {
         LOG_WRN("receive_fallback", "name=%s worker=%u path=%s why=%s", conf->name, thread->index,
                 rx_socket_ops.path, LOG_Q(err->text));
         metrics_plan_set(thread->metrics, index, rx_socket_ops.path, err->text);
+        plan->ops = &rx_socket_ops;
         rc = rx_open(&rx_socket_ops, &options, &thread->rx[index], err);
     }
     if (rc == 0) {
@@ -209,14 +283,24 @@ static void thread_close_rx(struct thread *thread)
 
 static int thread_open_listeners(struct thread *thread, struct err *err)
 {
+    uint64_t offsets[CONF_LISTENERS_MAX];
+    bool is_placed[CONF_LISTENERS_MAX] = {false};
     uint64_t offset = thread->arena.staging_size;
     for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
-        int rc = thread_open_rx(thread, i, offset, err);
+        for (uint32_t k = i; k < thread->conf->listener_count; k++) {
+            if (!is_placed[k] && (k == i || is_shared(thread, i, k))) {
+                is_placed[k] = true;
+                offsets[k] = offset;
+                offset += thread->conf->listeners[k].rx_area_size;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        int rc = thread_open_rx(thread, i, offsets, err);
         if (rc < 0) {
             thread_close_rx(thread);
             return rc;
         }
-        offset += thread->conf->listeners[i].rx_area_size;
     }
     return 0;
 }

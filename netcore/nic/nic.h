@@ -80,7 +80,8 @@ struct nic_state {
     bool has_hds_thresh;
     uint32_t hds_thresh, hds_thresh_max;
     uint32_t rx_buf_len, rx_buf_len_max; /* device-wide, where the kernel has it; 0: not offered */
-    struct nic_feature gro_hw, ntuple, lro, gro;
+    struct nic_feature gro_hw, ntuple, lro, gro, vlan_strip;
+    uint32_t vlans;        /* VLAN interfaces on it */
     uint64_t xdp_features; /* NETDEV_XDP_ACT_*; 0 also when not reported */
     bool xdp_attached;
     uint32_t queue_count; /* entries of `queues` that the kernel described */
@@ -169,6 +170,20 @@ void nic_plan_socket(const struct nic_state *state, const struct nic_socket_wish
                      struct nic_plan *plan);
 /* Does this kernel let users set the length of a queue's receive buffers on this NIC? */
 bool nic_has_buf_len(const struct nic_state *state);
+
+/* What a listener wants of the queues. */
+struct nic_xdp_wish {
+    const uint16_t *queues; /* that workers serve */
+    uint32_t queue_count;
+    uint16_t port; /* TCP destination port, host order */
+    bool want_ipv4, want_ipv6;
+    uint32_t address4; /* network order; 0: any */
+};
+
+/* Adds to a plan what makes all packets of the port arrive on the wished queues: nothing if hashing uses no other, else a steering rule.
+ * Frames on a queue that no worker serves would be dropped. */
+void nic_plan_xdp_queues(const struct nic_state *state, const struct nic_xdp_wish *wish,
+                         struct nic_plan *plan);
 
 /* The largest receive buffer the driver is known to take, bytes; 0: only its default; UINT32_MAX: not known. */
 uint32_t nic_driver_buffer_max(const char *driver);

@@ -314,4 +314,121 @@ void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host
                      "frames merged by the NIC are no frames of the wire");
     plan_feature_off(state, plan, &state->gro, "rx-gro",
                      "the kernel's merging of frames next to AF_XDP has corrupted them on some drivers");
+    if (state->vlans > 0) {
+        plan_feature_off(state, plan, &state->vlan_strip, "rx-vlan-hw-parse",
+                         "a tag that the NIC strips is not seen by XDP, and answers would leave without it");
+    }
+}
+
+static bool xdp_wish_has(const struct nic_xdp_wish *wish, uint64_t queue)
+{
+    for (uint32_t i = 0; i < wish->queue_count; i++) {
+        if (wish->queues[i] == queue) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The lowest queue over which hashing spreads and that nobody of ours serves; UINT32_MAX: none. A driver that shows no table may use
+ * every queue. */
+static uint32_t xdp_queue_missing(const struct nic_state *state, const struct nic_xdp_wish *wish)
+{
+    for (uint32_t queue = 0; queue < state->rx_queues && queue < NIC_QUEUES_MAX; queue++) {
+        bool is_used = state->context_count == 0;
+        for (uint32_t i = 0; i < state->context_count; i++) {
+            is_used |= state->contexts[i].uses[queue];
+        }
+        if (is_used && !xdp_wish_has(wish, queue)) {
+            return queue;
+        }
+    }
+    return UINT32_MAX;
+}
+
+static bool xdp_rule_present(const struct nic_state *state, const struct nic_xdp_wish *wish,
+                             const struct ethtool_rx_flow_spec *rule)
+{
+    for (uint32_t i = 0; i < state->rule_count; i++) {
+        const struct ethtool_rx_flow_spec *have = &state->rules[i].spec;
+        if (nic_flow_same_match(have, rule) && xdp_wish_has(wish, have->ring_cookie)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void plan_xdp_rule(const struct nic_state *state, const struct nic_xdp_wish *wish, bool ipv6,
+                          struct nic_plan *plan)
+{
+    struct ethtool_rx_flow_spec rule;
+    nic_flow_rule(ipv6, wish->port, ipv6 ? 0 : wish->address4, wish->queues[0], &rule);
+    if (xdp_rule_present(state, wish, &rule)) {
+        return;
+    }
+    bool is_ixgbe = strcmp(state->driver, "ixgbe") == 0;
+    if (is_ixgbe && ipv6) {
+        nic_plan_refuse(plan,
+                        "%s: ixgbe steers IPv4 only, so for IPv6 every queue must have a worker's socket; "
+                        "leave `queues` out",
+                        state->name);
+        return;
+    }
+    for (uint32_t i = 0; is_ixgbe && i < state->rule_count; i++) {
+        const struct ethtool_rx_flow_spec *have = &state->rules[i].spec;
+        if (memcmp(&have->m_u, &rule.m_u, sizeof(rule.m_u)) != 0) {
+            nic_plan_refuse(
+                plan,
+                "%s: ixgbe takes one mask for all steering rules, and rule %u has another; delete it "
+                "(ethtool -N %s delete %u)",
+                state->name, have->location, state->name, have->location);
+            return;
+        }
+    }
+    char address[INET_ADDRSTRLEN] = "";
+    char clause[64] = "";
+    struct nic_step *step = nic_plan_step(plan, NIC_STEP_RULE);
+    step->rule = rule;
+    if (!ipv6 && wish->address4 != 0) {
+        inet_ntop(AF_INET, &wish->address4, address, sizeof(address));
+        snprintf(clause, sizeof(clause), " dst-ip %s", address);
+    }
+    snprintf(step->command, sizeof(step->command), "ethtool -N %s flow-type %s%s dst-port %u action %u",
+             state->name, ipv6 ? "tcp6" : "tcp4", clause, wish->port, wish->queues[0]);
+    snprintf(step->reason, sizeof(step->reason),
+             "packets of the listener must arrive on a queue that a worker serves");
+}
+
+void nic_plan_xdp_queues(const struct nic_state *state, const struct nic_xdp_wish *wish,
+                         struct nic_plan *plan)
+{
+    CHECK(wish->queue_count > 0);
+    for (uint32_t i = 0; i < wish->queue_count; i++) {
+        if (wish->queues[i] >= state->rx_queues) {
+            nic_plan_refuse(plan, "%s: queue %u is wanted and there are %u; ethtool -L %s combined %u",
+                            state->name, wish->queues[i], state->rx_queues, state->name,
+                            wish->queues[i] + 1U);
+            return;
+        }
+    }
+    uint32_t missing = xdp_queue_missing(state, wish);
+    if (missing == UINT32_MAX) {
+        return;
+    }
+    if (state->ntuple.state != NIC_ON && !state->ntuple.changeable) {
+        nic_plan_refuse(
+            plan,
+            "%s: connections are spread over queue %u, which no worker serves, and driver %s cannot "
+            "steer them; leave `queues` out, and all queues are served",
+            state->name, missing, state->driver);
+        return;
+    }
+    plan_feature(state, plan, &state->ntuple, "rx-ntuple-filter",
+                 "the listener's port is steered to its queue by a rule");
+    if (wish->want_ipv4) {
+        plan_xdp_rule(state, wish, false, plan);
+    }
+    if (wish->want_ipv6) {
+        plan_xdp_rule(state, wish, true, plan);
+    }
 }

@@ -84,8 +84,29 @@ static uint32_t count_rx_queues(const char *interface)
     return count;
 }
 
+/* What is stacked on the interface and is a VLAN. */
+static uint32_t count_vlans(const char *interface)
+{
+    char path[512];
+    uint32_t count = 0;
+    snprintf(path, sizeof(path), "/sys/class/net/%s", interface);
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        return 0;
+    }
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        if (strncmp(entry->d_name, "upper_", 6) == 0) {
+            snprintf(path, sizeof(path), "/proc/net/vlan/%.15s", entry->d_name + 6);
+            count += access(path, F_OK) == 0;
+        }
+    }
+    closedir(dir);
+    return count;
+}
+
 static void read_link(struct nic_state *state)
 {
+    state->vlans = count_vlans(state->name);
     long flags = read_sysfs_number(state->name, "flags", 0);
     state->up = (flags & IFF_UP) != 0;
     state->carrier = read_sysfs_number(state->name, "carrier", 0) == 1;
@@ -156,6 +177,7 @@ static const struct feature_name feature_names[] = {
     {"rx-ntuple-filter", offsetof(struct nic_state, ntuple)},
     {"rx-lro", offsetof(struct nic_state, lro)},
     {"rx-gro", offsetof(struct nic_state, gro)},
+    {"rx-vlan-hw-parse", offsetof(struct nic_state, vlan_strip)},
 };
 
 static struct nic_feature *feature_of(struct nic_state *state, const char *name)

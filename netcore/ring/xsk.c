@@ -17,6 +17,7 @@
 #define XDP_HEADROOM 256U /* XDP_PACKET_HEADROOM: what XDP itself leaves before a packet */
 #define HEADERS_USUAL (14U + 20U + 32U)
 #define RING_MAX 4096U
+#define UNKNOWN_MAX 1024U
 #define RETRY_MS 20U
 
 /* Newer than the headers of Debian 12. */
@@ -109,7 +110,9 @@ bool xsk_sizes(uint32_t frames, uint32_t nic_ring, uint32_t tx_frames, struct xs
     if (frames <= tx_frames || frames - tx_frames < nic_ring) {
         return false;
     }
-    uint32_t rx = power_of_two_up(nic_ring > 64 ? nic_ring : 64);
+    /* A driver that does not say how large its ring is may deliver bursts: a quarter of the frames, within reason. */
+    uint32_t burst = nic_ring > 0 ? nic_ring : frames / 4 > UNKNOWN_MAX ? UNKNOWN_MAX : frames / 4;
+    uint32_t rx = power_of_two_up(burst > 64 ? burst : 64);
     rx = rx > RING_MAX ? RING_MAX : rx;
     /* An RX ring larger than what can be in it costs memory only; a smaller one drops. */
     sizes->rx = frames < 4 * rx ? rx : power_of_two_up(2 * rx > RING_MAX ? RING_MAX : 2 * rx);
@@ -123,6 +126,10 @@ bool xsk_sizes(uint32_t frames, uint32_t nic_ring, uint32_t tx_frames, struct xs
 
 static int umem_open(struct xsk *xsk, const struct xsk_options *options, const struct xsk_sizes *sizes)
 {
+    if (options->base != NULL) {
+        xsk->umem = options->base->umem;
+        return 0; /* Its rings come with the socket. */
+    }
     struct xsk_umem_config config = {.fill_size = sizes->fill,
                                      .comp_size = sizes->tx,
                                      .frame_size = xsk->chunk_size,
@@ -142,8 +149,12 @@ static int bind_once(struct xsk *xsk, const struct xsk_options *options, const s
                                        .tx_size = sizes->tx,
                                        .libxdp_flags = XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD,
                                        .bind_flags = (uint16_t)flags};
-    return xsk_socket__create(&xsk->socket, options->interface, options->queue, xsk->umem, &xsk->rx, &xsk->tx,
-                              &config);
+    if (options->base == NULL) {
+        return xsk_socket__create(&xsk->socket, options->interface, options->queue, xsk->umem, &xsk->rx,
+                                  &xsk->tx, &config);
+    }
+    return xsk_socket__create_shared(&xsk->socket, options->interface, options->queue, xsk->umem, &xsk->rx,
+                                     &xsk->tx, &xsk->fill, &xsk->completion, &config);
 }
 
 /* Teardown of a socket that had the queue before is asynchronous, so that busy is asked again. Start-up only. */
@@ -202,13 +213,15 @@ static int mode_read(struct xsk *xsk, const struct xsk_options *options, struct 
     return 0;
 }
 
-/* Only room in the fill ring and frames beyond those kept for sending. Returns how many were added. */
+/* Only room in the fill ring, the socket's quota, and frames beyond those kept for sending. Returns how many were added. */
 static uint32_t fill(struct xsk *xsk)
 {
-    uint32_t spare = xsk->frames.counts[XSK_FRAME_FREE];
-    uint32_t sending = xsk->frames.counts[XSK_FRAME_OURS] + xsk->frames.counts[XSK_FRAME_SENT];
+    uint32_t spare = xsk->pool->counts[XSK_FRAME_FREE];
+    uint32_t sending = xsk->pool->counts[XSK_FRAME_OURS] + xsk->pool->counts[XSK_FRAME_SENT];
     uint32_t keep = xsk->tx_frames > sending ? xsk->tx_frames - sending : 0;
     uint32_t want = spare > keep ? spare - keep : 0;
+    uint32_t quota = xsk->fill_max > xsk->filled ? xsk->fill_max - xsk->filled : 0;
+    want = want < quota ? want : quota;
     uint32_t room = want > 0 ? xsk_prod_nb_free(&xsk->fill, want) : 0;
     uint32_t count = want < room ? want : room;
     uint32_t at;
@@ -217,11 +230,12 @@ static uint32_t fill(struct xsk *xsk)
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t frame;
-        bool was_free = xsk_frames_take(&xsk->frames, XSK_FRAME_FILL, &frame);
+        bool was_free = xsk_frames_take(xsk->pool, XSK_FRAME_FILL, &frame);
         CHECK(was_free);
         *xsk_ring_prod__fill_addr(&xsk->fill, at + i) = (uint64_t)frame << xsk->chunk_shift;
     }
     xsk_ring_prod__submit(&xsk->fill, count);
+    xsk->filled += count;
     return count;
 }
 
@@ -229,6 +243,8 @@ static int options_check(struct xsk *xsk, const struct xsk_options *options, str
                          struct err *err)
 {
     memset(xsk, 0, sizeof(*xsk));
+    xsk->fd = -1;
+    xsk->pool = options->base != NULL ? &options->base->frames : &xsk->frames;
     xsk->area = options->area;
     xsk->chunk_size = options->chunk_size != 0 ? options->chunk_size : XSK_CHUNK_DEFAULT;
     xsk->is_multi = options->want_multi;
@@ -248,30 +264,36 @@ static int options_check(struct xsk *xsk, const struct xsk_options *options, str
             options->interface);
     }
     xsk->tx_frames = sizes->tx_frames;
+    uint32_t sockets = options->sockets > 0 ? options->sockets : 1;
+    xsk->fill_max = ((uint32_t)count - sizes->tx_frames) / sockets;
+    if (xsk->fill_max == 0 || xsk->fill_max < options->nic_ring) {
+        return err_set(
+            err, -EINVAL,
+            "AF_XDP on %s queue %u: %llu frames shared by %u queues do not cover NIC rings of %u; raise "
+            "rx_area_size or shrink the ring (ethtool -G %s rx N)",
+            options->interface, options->queue, (unsigned long long)count, sockets, options->nic_ring,
+            options->interface);
+    }
     return 0;
 }
 
-int xsk_open(struct xsk *xsk, const struct xsk_options *options, struct err *err)
+/* From registered memory to a bound socket. On failure only the frames are left. */
+static int bind_all(struct xsk *xsk, const struct xsk_options *options, const struct xsk_sizes *sizes,
+                    struct err *err)
 {
-    struct xsk_sizes sizes;
-    int rc = options_check(xsk, options, &sizes, err);
+    int rc = umem_open(xsk, options, sizes);
     if (rc < 0) {
-        return rc;
+        xsk->umem = NULL;
+        return xsk_refused(rc, options, err);
     }
-    rc = xsk_frames_open(&xsk->frames, (uint32_t)(options->area_size >> xsk->chunk_shift));
-    if (rc < 0) {
-        return err_set(err, rc, "no memory for the table of frames");
+    if (options->base == NULL) {
+        (void)fill(xsk); /* before the bind; how many is the ring's affair */
     }
-    rc = umem_open(xsk, options, &sizes);
-    if (rc < 0) {
-        rc = xsk_refused(rc, options, err);
-        goto close_frames;
-    }
-    (void)fill(xsk); /* before the bind; how many is the ring's affair */
-    rc = bind_best(xsk, options, &sizes, err);
+    rc = bind_best(xsk, options, sizes, err);
     if (rc < 0) {
         goto close_umem;
     }
+    (void)fill(xsk); /* A shared socket has its ring only now. */
     xsk->fd = xsk_socket__fd(xsk->socket);
     rc = mode_read(xsk, options, err);
     if (rc < 0) {
@@ -281,24 +303,112 @@ int xsk_open(struct xsk *xsk, const struct xsk_options *options, struct err *err
 close_socket:
     xsk_socket__delete(xsk->socket);
 close_umem:
-    (void)xsk_umem__delete(xsk->umem); /* It is not in use: no socket is left. */
-close_frames:
-    xsk_frames_close(&xsk->frames);
+    if (options->base == NULL) {
+        (void)xsk_umem__delete(xsk->umem); /* It is not in use: no socket is left. */
+    }
+    xsk->socket = NULL;
+    xsk->umem = NULL;
+    xsk->fd = -1;
+    return rc;
+}
+
+int xsk_open(struct xsk *xsk, const struct xsk_options *options, struct err *err)
+{
+    struct xsk_sizes sizes;
+    int rc = options_check(xsk, options, &sizes, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (options->base == NULL) {
+        rc = xsk_frames_open(&xsk->frames, (uint32_t)(options->area_size >> xsk->chunk_shift));
+        if (rc < 0) {
+            return err_set(err, rc, "no memory for the table of frames");
+        }
+    }
+    rc = bind_all(xsk, options, &sizes, err);
+    if (rc < 0 && options->base == NULL) {
+        xsk_frames_close(&xsk->frames);
+    }
+    return rc;
+}
+
+void xsk_drop(struct xsk *xsk)
+{
+    bool is_base = xsk->pool == &xsk->frames;
+    CHECK(xsk->fd >= 0);
+    CHECK(xsk->unwritten == 0);
+    xsk_socket__delete(xsk->socket);
+    xsk->stats.tx_lost += xsk->unsent;
+    xsk->filled = xsk->unsent = 0;
+    if (is_base) { /* The last: whatever is in a ring was in one of those that are gone. */
+        int rc = xsk_umem__delete(xsk->umem);
+        CHECK(rc == 0);
+        (void)xsk_frames_reclaim(&xsk->frames, XSK_FRAME_FILL); /* how many is told by the counters */
+        (void)xsk_frames_reclaim(&xsk->frames, XSK_FRAME_SENT);
+    }
+    xsk->socket = NULL;
+    xsk->umem = NULL;
+    xsk->fd = -1;
+}
+
+int xsk_renew(struct xsk *xsk, const struct xsk_options *options, struct err *err)
+{
+    struct xsk_sizes sizes;
+    bool is_base = xsk->pool == &xsk->frames;
+    CHECK(xsk->fd < 0);
+    CHECK(is_base == (options->base == NULL));
+    bool fits = xsk_sizes(xsk->pool->count, options->nic_ring, options->tx_frames, &sizes);
+    if (!fits) {
+        return xsk_refused(-EINVAL, options, err);
+    }
+    memset(&xsk->fill, 0, sizeof(xsk->fill));
+    memset(&xsk->completion, 0, sizeof(xsk->completion));
+    memset(&xsk->rx, 0, sizeof(xsk->rx));
+    memset(&xsk->tx, 0, sizeof(xsk->tx));
+    xsk->refused[0] = '\0';
+    int rc = bind_all(xsk, options, &sizes, err);
+    if (rc == 0) {
+        xsk->is_lost = false;
+        xsk->progress_ns = 0;
+        return 0;
+    }
+    xsk->filled = 0;
+    if (is_base) {
+        (void)xsk_frames_reclaim(&xsk->frames, XSK_FRAME_FILL); /* They were filled in before the bind. */
+    }
     return rc;
 }
 
 void xsk_close(struct xsk *xsk)
 {
-    CHECK(xsk->frames.counts[XSK_FRAME_HELD] == 0);
-    CHECK(xsk->frames.counts[XSK_FRAME_OURS] == 0);
-    xsk_frames_check(&xsk->frames);
-    xsk_socket__delete(xsk->socket);
-    int rc = xsk_umem__delete(xsk->umem);
-    CHECK(rc == 0);
-    xsk->stats.tx_lost += xsk->frames.counts[XSK_FRAME_SENT];
-    xsk_frames_close(&xsk->frames);
-    xsk->socket = NULL;
-    xsk->umem = NULL;
+    if (xsk->fd >= 0) {
+        xsk_drop(xsk);
+    }
+    if (xsk->pool == &xsk->frames) {
+        CHECK(xsk->frames.counts[XSK_FRAME_HELD] == 0);
+        CHECK(xsk->frames.counts[XSK_FRAME_OURS] == 0);
+        xsk_frames_check(&xsk->frames);
+        xsk_frames_close(&xsk->frames);
+    }
+}
+
+enum xsk_trouble xsk_health(struct xsk *xsk)
+{
+    int error = 0;
+    socklen_t len = sizeof(error);
+    if (getsockopt(xsk->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error != 0) {
+        xsk->is_lost = true; /* The kernel sets it once, when the interface is unregistered. */
+    }
+    return xsk->is_lost ? XSK_LOST : XSK_FINE;
+}
+
+void xsk_wake(struct xsk *xsk)
+{
+    (void)recvfrom(xsk->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL); /* What is wrong shows when sending. */
+    if (xsk->unsent > 0) {
+        (void)sendto(xsk->fd, NULL, 0, MSG_DONTWAIT, NULL, 0);
+    }
+    xsk->stats.wakeups++;
 }
 
 /* ---- receiving ---------------------------------------------------------------------------------------------------- */
@@ -309,11 +419,12 @@ static bool part_take(struct xsk *xsk, const struct xdp_desc *desc, struct xsk_p
     uint64_t frame = desc->addr >> xsk->chunk_shift;
     uint32_t offset = (uint32_t)(desc->addr & (xsk->chunk_size - 1));
     if (desc->len > xsk->chunk_size - offset ||
-        !xsk_frames_move_if(&xsk->frames, frame, XSK_FRAME_FILL, XSK_FRAME_HELD)) {
+        !xsk_frames_move_if(xsk->pool, frame, XSK_FRAME_FILL, XSK_FRAME_HELD)) {
         xsk->stats.wrong++;
         xsk->is_lost = true;
         return false;
     }
+    xsk->filled -= xsk->filled > 0;
     *part = (struct xsk_part){.addr = xsk->area + desc->addr,
                               .len = desc->len,
                               .frame = (uint32_t)frame,
@@ -349,7 +460,14 @@ uint32_t xsk_receive(struct xsk *xsk, struct xsk_part *parts, uint32_t max)
 
 void xsk_give(struct xsk *xsk, uint32_t frame)
 {
-    xsk_frames_move(&xsk->frames, frame, XSK_FRAME_HELD, XSK_FRAME_FREE);
+    xsk_frames_move(xsk->pool, frame, XSK_FRAME_HELD, XSK_FRAME_FREE);
+}
+
+uint8_t *xsk_hold(struct xsk *xsk, uint32_t *frame)
+{
+    return xsk_frames_take(xsk->pool, XSK_FRAME_HELD, frame)
+               ? xsk->area + ((uint64_t)*frame << xsk->chunk_shift)
+               : NULL;
 }
 
 void xsk_refill(struct xsk *xsk)
@@ -367,11 +485,12 @@ void xsk_refill(struct xsk *xsk)
 uint8_t *xsk_send_take(struct xsk *xsk, uint32_t *frame)
 {
     /* The frames kept for sending are also the places in the TX ring. */
-    if (xsk->frames.counts[XSK_FRAME_OURS] + xsk->frames.counts[XSK_FRAME_SENT] >= xsk->tx_frames ||
-        !xsk_frames_take(&xsk->frames, XSK_FRAME_OURS, frame)) {
+    if (xsk->unwritten + xsk->unsent >= xsk->tx_frames ||
+        !xsk_frames_take(xsk->pool, XSK_FRAME_OURS, frame)) {
         xsk->stats.tx_no_room++;
         return NULL;
     }
+    xsk->unwritten++;
     return xsk->area + ((uint64_t)*frame << xsk->chunk_shift);
 }
 
@@ -379,7 +498,9 @@ void xsk_send_put(struct xsk *xsk, uint32_t frame, uint32_t len)
 {
     CHECK(len > 0);
     CHECK(len <= xsk->chunk_size);
-    xsk_frames_move(&xsk->frames, frame, XSK_FRAME_OURS, XSK_FRAME_SENT);
+    xsk_frames_move(xsk->pool, frame, XSK_FRAME_OURS, XSK_FRAME_SENT);
+    xsk->unwritten--;
+    xsk->unsent++;
     uint32_t at;
     uint32_t got = xsk_ring_prod__reserve(&xsk->tx, 1, &at);
     CHECK(got == 1); /* The ring has a place for each of tx_frames. */
@@ -392,7 +513,8 @@ void xsk_send_put(struct xsk *xsk, uint32_t frame, uint32_t len)
 
 void xsk_send_cancel(struct xsk *xsk, uint32_t frame)
 {
-    xsk_frames_move(&xsk->frames, frame, XSK_FRAME_OURS, XSK_FRAME_FREE);
+    xsk_frames_move(xsk->pool, frame, XSK_FRAME_OURS, XSK_FRAME_FREE);
+    xsk->unwritten--;
 }
 
 static void complete(struct xsk *xsk, uint64_t now_ns)
@@ -401,10 +523,12 @@ static void complete(struct xsk *xsk, uint64_t now_ns)
     uint32_t count = xsk_ring_cons__peek(&xsk->completion, xsk->tx_frames, &at);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t frame = *xsk_ring_cons__comp_addr(&xsk->completion, at + i) >> xsk->chunk_shift;
-        if (!xsk_frames_move_if(&xsk->frames, frame, XSK_FRAME_SENT, XSK_FRAME_FREE)) {
+        if (xsk->unsent == 0 || !xsk_frames_move_if(xsk->pool, frame, XSK_FRAME_SENT, XSK_FRAME_FREE)) {
             xsk->stats
                 .wrong++; /* More completions than frames sent: a driver that is known to do so is broken. */
             xsk->is_lost = true;
+        } else {
+            xsk->unsent--;
         }
     }
     if (count > 0) {

@@ -3,13 +3,20 @@
  * xsk: one AF_XDP socket on one queue of an interface: its UMEM, the four rings (libxdp's), and who has which frame. It knows
  * nothing of TCP, and the XDP program that sends frames here is xsk_load's.
  *
+ * Sockets of several queues may share one UMEM, so that a busy queue finds the frames that an idle one does not need: the first is
+ * opened as ever, the others with `base`. Each has rings of its own and a quota of what may lie in its fill ring. They are closed,
+ * dropped and renewed together, the base last (closing) or first (renewing).
+ *
+ * A socket that is of no use any more (XSK_LOST) is dropped and renewed over the same memory: frames that somebody holds stay held.
+ *
  * Frames are chunks of the UMEM. Received payload begins at a multiple of four in its frame: XDP leaves 256 bytes before a packet and
  * Ethernet, IPv4 and TCP with timestamps are 66, so the headroom is 2 (IPv6 and VLAN tags add multiples of four).
  *
  * The fill ring is filled before the bind, and can hold what the NIC's ring and the RX ring hold together: several drivers never
  * recover from an empty one. A wake-up is repeated as long as there is something to send, whether or not anything was added.
  *
- * All functions but xsk_open and xsk_close may be called from a loop; none blocks. Linux 5.18.
+ * All functions but xsk_open and xsk_close may be called from a loop; none blocks, except that xsk_renew pins the memory anew, which
+ * takes milliseconds. Linux 5.18.
  */
 #ifndef RING_XSK_H
 #define RING_XSK_H
@@ -40,6 +47,9 @@ struct xsk_options {
     uint32_t chunk_size; /* 2048 or 4096; 0: XSK_CHUNK_DEFAULT */
     uint32_t nic_ring;   /* descriptors of the NIC's receive ring; 0: not known */
     uint32_t tx_frames;  /* kept back for sending; 0: a sixteenth, at most 512 */
+    uint32_t sockets;    /* that will share the frames; 0: this one only */
+    struct xsk
+        *base; /* the socket whose area is shared, open and not moved before this is closed; NULL: own area */
     enum xsk_mode mode;
     bool is_generic; /* the program is attached in generic mode: only copying is possible */
     bool want_multi; /* frames of several chunks (Linux 6.6 and the driver) */
@@ -78,12 +88,17 @@ struct xsk {
     struct xsk_socket *socket;
     struct xsk_ring_prod fill, tx;
     struct xsk_ring_cons rx, completion;
-    struct xsk_frames frames;
+    struct xsk_frames frames; /* of a base */
+    struct xsk_frames *pool;  /* the base's frames */
     struct xsk_stats stats;
     uint8_t *area;
     uint32_t chunk_size, chunk_shift;
     uint32_t tx_frames;
-    int fd;
+    uint32_t fill_max;  /* frames that may be in the fill ring and with the NIC */
+    uint32_t filled;    /* are there */
+    uint32_t unsent;    /* given to be sent and not completed */
+    uint32_t unwritten; /* taken to be written */
+    int fd;             /* -1: dropped */
     enum xsk_mode mode; /* as read back from the kernel */
     bool is_multi;
     bool is_lost;
@@ -95,10 +110,21 @@ struct xsk {
 int xsk_open(struct xsk *xsk, const struct xsk_options *options, struct err *err);
 /* Closes. The caller has given back all received frames (CHECK). */
 void xsk_close(struct xsk *xsk);
+/* Closes the socket and keeps the frames: what lay in the rings is free again, what was to be sent is lost. Nothing may refer to
+ * the descriptor any more (a poll in flight keeps the queue busy). */
+void xsk_drop(struct xsk *xsk);
+/* Opens a dropped one again, with the options it had. On failure it stays dropped: -EBUSY while the old socket is torn down. */
+int xsk_renew(struct xsk *xsk, const struct xsk_options *options, struct err *err);
+/* What the kernel holds against the socket without being asked to send: XSK_LOST when its interface has gone. */
+enum xsk_trouble xsk_health(struct xsk *xsk);
+/* Wakes the driver for receiving and sending, whether or not it asked for it: for a watchdog. */
+void xsk_wake(struct xsk *xsk);
 
 /* Received parts, each of which is the caller's until xsk_give. Never ends in the middle of a packet unless that has more than `max`. */
 uint32_t xsk_receive(struct xsk *xsk, struct xsk_part *parts, uint32_t max);
 void xsk_give(struct xsk *xsk, uint32_t frame);
+/* A free frame as if it had been received, for bytes that came another way. NULL: none is free. */
+uint8_t *xsk_hold(struct xsk *xsk, uint32_t *frame);
 /* Puts free frames where the NIC finds them, all but those kept for sending, and wakes the driver if it asked for it. */
 void xsk_refill(struct xsk *xsk);
 
@@ -113,7 +139,7 @@ bool xsk_is_stuck(const struct xsk *xsk, uint64_t now_ns, uint64_t deadline_ns);
 
 static inline uint32_t xsk_unsent(const struct xsk *xsk)
 {
-    return xsk->frames.counts[XSK_FRAME_SENT];
+    return xsk->unsent;
 }
 
 /* The kernel's own counters of the socket. 0 or -errno. */

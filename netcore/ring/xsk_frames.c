@@ -69,6 +69,17 @@ void xsk_frames_move(struct xsk_frames *frames, uint32_t frame, enum xsk_frame_s
     CHECK(was_there);
 }
 
+uint32_t xsk_frames_reclaim(struct xsk_frames *frames, enum xsk_frame_state from)
+{
+    uint32_t count = frames->counts[from];
+    CHECK(from == XSK_FRAME_FILL || from == XSK_FRAME_SENT);
+    for (uint32_t i = 0; i < frames->count && frames->counts[from] > 0; i++) {
+        (void)xsk_frames_move_if(frames, i, from, XSK_FRAME_FREE); /* false: it is in another state */
+    }
+    CHECK(frames->counts[from] == 0);
+    return count;
+}
+
 void xsk_frames_check(const struct xsk_frames *frames)
 {
     uint32_t counts[XSK_FRAME_STATES] = {0};

@@ -6,6 +6,7 @@
  *   FREE ----+                                         +---> FREE
  *            `--take--> OURS --send--> SENT --complete-'
  *                         `-------cancel---------------'
+ *                  FILL, SENT --reclaim, the socket is gone--> FREE
  *
  * Invariants
  *  1. Each frame is in exactly one state; each move names the state it comes from, which is CHECKed where our own code could be
@@ -46,6 +47,8 @@ void xsk_frames_move(struct xsk_frames *frames, uint32_t frame, enum xsk_frame_s
 /* The same for what the kernel says about a frame: false, and nothing changes, if that cannot be. */
 bool xsk_frames_move_if(struct xsk_frames *frames, uint64_t frame, enum xsk_frame_state from,
                         enum xsk_frame_state to);
+/* Frees every frame in `from`: FILL or SENT, when rings and socket are gone and nobody will bring them back. Returns how many. */
+uint32_t xsk_frames_reclaim(struct xsk_frames *frames, enum xsk_frame_state from);
 /* CHECKs invariant 2, by counting. For tests and for closing. */
 void xsk_frames_check(const struct xsk_frames *frames);
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <linux/if_link.h>
 #include <net/if.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -28,6 +29,10 @@ struct xsk_program {
     int link_fd;
     int sockets_fd, listeners_fd, settings_fd, reasons_fd;
     bool is_generic;
+    bool allow_generic;
+    char interface[IFNAMSIZ];
+    uint64_t *per_cpu; /* room for one counter of each CPU, so that reading them later takes no memory */
+    int cpus;
 };
 
 /* ---- pure ------------------------------------------------------------------------------------------------------- */
@@ -46,6 +51,22 @@ const char *xsk_prog_reason_text(enum xsk_prog_reason reason)
     };
     CHECK((size_t)reason < XSK_PROG_REASONS);
     return texts[reason];
+}
+
+const char *xsk_prog_reason_help(enum xsk_prog_reason reason)
+{
+    static const char *const helps[XSK_PROG_REASONS] = {
+        [XSK_PROG_TAKEN] = "ours, given to the socket of its queue",
+        [XSK_PROG_NO_SOCKET] = "ours, but no socket on this queue: dropped",
+        [XSK_PROG_FRAGMENT] = "first fragment for one of our ports: dropped",
+        [XSK_PROG_UNCLEAR] = "TCP for an address of ours whose port cannot be found: dropped",
+        [XSK_PROG_FOREIGN_MAC] = "for our address and port, but another station's frame: dropped",
+        [XSK_PROG_PASS_NOT_IP] = "neither IPv4 nor IPv6 (ARP): the kernel's",
+        [XSK_PROG_PASS_NOT_TCP] = "not TCP (ICMP, neighbour discovery, UDP): the kernel's",
+        [XSK_PROG_PASS_NOT_OURS] = "TCP to other addresses or ports, later fragments: the kernel's",
+    };
+    CHECK((size_t)reason < XSK_PROG_REASONS);
+    return helps[reason];
 }
 
 int xsk_program_refused(int rc, bool is_attach, const char *interface, struct err *err)
@@ -121,11 +142,12 @@ static int object_load(struct xsk_program *program, const struct xsk_program_opt
     return 0;
 }
 
-static int settings_write(struct xsk_program *program, const char *interface)
+/* The interface's address, which may change while the program runs. */
+static int settings_write(struct xsk_program *program)
 {
     struct ifreq request = {0};
     struct xsk_prog_settings settings = {0};
-    strncpy(request.ifr_name, interface, sizeof(request.ifr_name) - 1);
+    memcpy(request.ifr_name, program->interface, sizeof(request.ifr_name));
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return -errno;
@@ -136,20 +158,28 @@ static int settings_write(struct xsk_program *program, const char *interface)
     return rc < 0 ? rc : bpf_map_update_elem(program->settings_fd, &(uint32_t){0}, &settings, BPF_ANY);
 }
 
-static int attach(struct xsk_program *program, const struct xsk_program_options *options)
+static int attach(struct xsk_program *program)
 {
     LIBBPF_OPTS(bpf_link_create_opts, link_options, .flags = XDP_FLAGS_DRV_MODE);
-    int index = (int)if_nametoindex(options->interface);
+    int index = (int)if_nametoindex(program->interface);
     if (index == 0) {
         return -ENODEV;
     }
     program->link_fd = bpf_link_create(program->program_fd, index, BPF_XDP, &link_options);
-    if (program->link_fd == -EOPNOTSUPP && options->allow_generic) {
+    program->is_generic = false;
+    if (program->link_fd == -EOPNOTSUPP && program->allow_generic) {
         link_options.flags = XDP_FLAGS_SKB_MODE;
         program->link_fd = bpf_link_create(program->program_fd, index, BPF_XDP, &link_options);
         program->is_generic = true;
     }
     return program->link_fd < 0 ? program->link_fd : 0;
+}
+
+static void program_free(struct xsk_program *program)
+{
+    bpf_object__close(program->object);
+    free(program->per_cpu);
+    free(program);
 }
 
 int xsk_program_open(const struct xsk_program_options *options, struct xsk_program **out, struct err *err)
@@ -158,18 +188,22 @@ int xsk_program_open(const struct xsk_program_options *options, struct xsk_progr
     if (program == NULL) {
         return err_set(err, -ENOMEM, "out of memory");
     }
+    (void)snprintf(program->interface, sizeof(program->interface), "%.15s", options->interface);
+    program->allow_generic = options->allow_generic;
+    program->link_fd = -1;
+    program->cpus = libbpf_num_possible_cpus();
+    program->per_cpu = program->cpus > 0 ? calloc((size_t)program->cpus, sizeof(*program->per_cpu)) : NULL;
     bool is_attach = false;
-    int rc = object_load(program, options);
+    int rc = program->per_cpu == NULL ? -ENOMEM : object_load(program, options);
     if (rc == 0) {
         is_attach = true;
-        rc = settings_write(program, options->interface);
+        rc = settings_write(program);
     }
     if (rc == 0) {
-        rc = attach(program, options);
+        rc = attach(program);
     }
     if (rc < 0) {
-        bpf_object__close(program->object);
-        free(program);
+        program_free(program);
         return xsk_program_refused(rc, is_attach, options->interface, err);
     }
     *out = program;
@@ -178,9 +212,34 @@ int xsk_program_open(const struct xsk_program_options *options, struct xsk_progr
 
 void xsk_program_close(struct xsk_program *program)
 {
-    close(program->link_fd); /* The last descriptor of the link: this detaches. */
-    bpf_object__close(program->object);
-    free(program);
+    if (program->link_fd >= 0) {
+        close(program->link_fd); /* The last descriptor of the link: this detaches. */
+    }
+    program_free(program);
+}
+
+bool xsk_program_is_attached(const struct xsk_program *program)
+{
+    struct bpf_link_info info = {0};
+    uint32_t len = sizeof(info);
+    return program->link_fd >= 0 && bpf_obj_get_info_by_fd(program->link_fd, &info, &len) == 0 &&
+           info.xdp.ifindex != 0;
+}
+
+int xsk_program_reattach(struct xsk_program *program)
+{
+    if (program->link_fd >= 0) {
+        close(program->link_fd);
+        program->link_fd = -1;
+    }
+    int rc = settings_write(program);
+    rc = rc == 0 ? attach(program) : rc;
+    return rc;
+}
+
+int xsk_program_refresh(struct xsk_program *program)
+{
+    return settings_write(program);
 }
 
 bool xsk_program_is_generic(const struct xsk_program *program)
@@ -252,19 +311,13 @@ int xsk_program_socket_clear(struct xsk_program *program, uint32_t queue)
 
 int xsk_program_reasons(const struct xsk_program *program, uint64_t counts[XSK_PROG_REASONS])
 {
-    int cpus = libbpf_num_possible_cpus();
-    uint64_t *values = cpus > 0 ? calloc((size_t)cpus, sizeof(*values)) : NULL;
-    if (values == NULL) {
-        return cpus < 0 ? cpus : -ENOMEM;
-    }
     int rc = 0;
     for (uint32_t reason = 0; reason < XSK_PROG_REASONS && rc == 0; reason++) {
-        rc = bpf_map_lookup_elem(program->reasons_fd, &reason, values);
+        rc = bpf_map_lookup_elem(program->reasons_fd, &reason, program->per_cpu);
         counts[reason] = 0;
-        for (int i = 0; i < cpus && rc == 0; i++) {
-            counts[reason] += values[i];
+        for (int i = 0; i < program->cpus && rc == 0; i++) {
+            counts[reason] += program->per_cpu[i];
         }
     }
-    free(values);
     return rc;
 }

@@ -4,7 +4,8 @@
  *
  * One program per interface, whoever listens there; attached by a BPF link, so that the end of the process detaches it, however it
  * ends. Attaching or detaching resets the link of some drivers (ixgbe): open once, at start, before the sockets are bound.
- * Blocks; start-up and shut-down only, except that xsk_program_reasons may be called by whoever shows metrics.
+ * Blocks; start-up and shut-down only, except for xsk_program_reasons, _is_attached, _refresh and _reattach: a few system calls, of one
+ * thread at a time.
  */
 #ifndef RING_XSK_LOAD_H
 #define RING_XSK_LOAD_H
@@ -41,11 +42,19 @@ int xsk_program_unlisten(struct xsk_program *program, const uint8_t addr[16], ui
 int xsk_program_socket_set(struct xsk_program *program, uint32_t queue, int fd);
 int xsk_program_socket_clear(struct xsk_program *program, uint32_t queue);
 
+/* False when somebody detached the program (bpftool link detach), or its interface has gone. */
+bool xsk_program_is_attached(const struct xsk_program *program);
+/* Attaches again, with the maps as they are. -ENODEV: there is no such interface (now). */
+int xsk_program_reattach(struct xsk_program *program);
+/* Tells the program the interface's address as it is now. */
+int xsk_program_refresh(struct xsk_program *program);
+
 /* How often each reason was met, over all CPUs. 0 or -errno. */
 int xsk_program_reasons(const struct xsk_program *program, uint64_t counts[XSK_PROG_REASONS]);
 
 /* ---- pure ---- */
 const char *xsk_prog_reason_text(enum xsk_prog_reason reason);
+const char *xsk_prog_reason_help(enum xsk_prog_reason reason);
 /* What a refusal to load (is_attach false) or to attach means. Returns rc. */
 int xsk_program_refused(int rc, bool is_attach, const char *interface, struct err *err);
 

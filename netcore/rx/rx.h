@@ -32,6 +32,7 @@
 #include "base/err.h"
 #include "base/slice.h"
 #include "base/uring.h"
+#include "rx/rx_xdp_stats.h"
 
 /* Names a connection of one rx instance. */
 struct rx_id {
@@ -96,6 +97,8 @@ struct rx_stats {
     _Atomic uint64_t buffers_free_low;    /* lowest value of the gauge */
     _Atomic uint64_t starved;             /* times a readable connection found no free buffer */
     _Atomic uint64_t kernel_copied_bytes; /* zcrx: copy fallback; socket: every byte */
+    _Atomic uint64_t
+        moved_bytes; /* af_xdp: bytes of jumbo frames behind their first buffer, moved to be aligned */
     _Atomic uint64_t accept_errors;
     _Atomic uint64_t conns_handed; /* zcrx: accepted here and given to the worker of their queue */
     _Atomic uint64_t
@@ -103,6 +106,19 @@ struct rx_stats {
 };
 
 struct rx_group;
+
+#define RX_QUEUES_MAX 128U
+
+/* af_xdp: what the listeners of one interface have together on one worker; each of them is opened with the same. */
+struct rx_share {
+    uint64_t area_offset; /* one piece of the mapping, for the frames of all and their kernel sockets */
+    uint64_t area_size;
+    uint32_t listeners;
+    uint32_t conns_max; /* of all together */
+    uint32_t conn_buffers_max;
+    uint32_t queue_count; /* 0: this worker has none, and serves what comes through the kernel */
+    uint16_t queues[RX_QUEUES_MAX];
+};
 
 struct rx_options {
     const char *name; /* listener name, for messages; outlives the instance */
@@ -122,9 +138,12 @@ struct rx_options {
     uint32_t keepalive_s;     /* TCP keepalive idle time; 0: system default */
     uint32_t user_timeout_ms; /* TCP_USER_TIMEOUT; 0: system default */
     const char *interface;    /* zcrx, af_xdp; NULL otherwise */
-    uint32_t queue;           /* zcrx, af_xdp */
+    uint32_t queue;           /* zcrx; af_xdp without `share` */
     struct rx_group *group; /* zcrx on several queues: what its workers share (rx_group.h); NULL otherwise */
-    const void *filter;     /* a filter above a backend (TLS): its own options; NULL otherwise */
+    const struct rx_share *share; /* af_xdp; NULL: the listener has its interface and `queue` alone */
+    const char *
+        ignore_interface; /* socket: TCP that comes through it (or a VLAN on it) is dropped unanswered; NULL: none */
+    const void *filter; /* a filter above a backend (TLS): its own options; NULL otherwise */
 };
 
 struct rx;
@@ -153,7 +172,8 @@ struct rx {
     struct rx_check *check; /* rx_check.c's record of the contract */
     struct rx_info info;
     struct rx_stats stats;
-    struct slice_owner owner; /* lends the slices */
+    const struct rx_xdp_stats *xdp; /* af_xdp, at the first listener of an interface; else NULL */
+    struct slice_owner owner;       /* lends the slices */
 };
 
 #define RX_MAGIC 0x72783031U
@@ -164,7 +184,8 @@ extern const struct rx_ops rx_socket_ops;
 /* Needs a ring with 32-byte CQEs. `interface` NULL: device-less mode, in which the kernel copies (development, tests). */
 extern const struct rx_ops rx_zcrx_ops;
 /* Needs `interface`, CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF. Has up to 64 connections more than conns_max: those of peers that do not
- * come through the interface, served by a kernel socket. Over conns_max a SYN is not answered, so that the peer tries again. */
+ * come through the interface, served by a kernel socket. Over conns_max a SYN is not answered, so that the peer tries again. Several
+ * listeners on one interface and ring are opened with one rx_share. */
 extern const struct rx_ops rx_xdp_ops;
 
 /* Opens a listening instance. On failure nothing stays open and `err` names the listener, address and remedy. */

@@ -14,7 +14,10 @@
 #include "rx/rx_ktcp.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
+#include <linux/filter.h>
+#include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
@@ -27,6 +30,7 @@
 #include "base/log.h"
 
 #define ACCEPT_BACKLOG 4096
+#define IGNORED_MAX 64U                   /* an interface and the VLANs on it */
 #define ACCEPT_PAUSE_NS (100 * NS_PER_MS) /* after running out of descriptors */
 #define CLOSE_WAIT_NS (100 * NS_PER_MS)   /* one wait in ktcp_close */
 #define CLOSE_WAITS_MAX 600
@@ -138,6 +142,55 @@ static int ktcp_bind_refused(int rc, const struct rx_options *options, struct er
     return err_set(err, rc, "cannot listen on [%s]:%u: %s; %s", host, port, err_text(rc), hint);
 }
 
+/* The interface and what is stacked on it. */
+static uint32_t ignored_indices(const char *interface, uint32_t *indices, uint32_t max)
+{
+    char path[64];
+    uint32_t count = 0;
+    uint32_t own = if_nametoindex(interface);
+    if (own != 0) {
+        indices[count++] = own;
+    }
+    (void)snprintf(path, sizeof(path), "/sys/class/net/%.15s", interface); /* It fits. */
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        return count;
+    }
+    for (const struct dirent *entry = readdir(dir); entry != NULL && count < max; entry = readdir(dir)) {
+        if (strncmp(entry->d_name, "upper_", 6) == 0) {
+            indices[count] = if_nametoindex(entry->d_name + 6);
+            count += indices[count] != 0;
+        }
+    }
+    closedir(dir);
+    return count;
+}
+
+/* A listening socket that drops a segment keeps the kernel from answering it with RST: tcp_v4_rcv asks the filter of the socket that it
+ * found, and a stray segment for our port finds the listening one. */
+static int ignore_set(int fd, const char *interface)
+{
+    uint32_t indices[IGNORED_MAX];
+    struct sock_filter code[IGNORED_MAX + 3];
+    uint32_t count = ignored_indices(interface, indices, IGNORED_MAX);
+    uint16_t len = 0;
+    code[len++] =
+        (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_IFINDEX));
+    for (uint32_t i = 0; i < count; i++) { /* to the last instruction */
+        code[len++] =
+            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, indices[i], (uint8_t)(count - i), 0);
+    }
+    code[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX);
+    code[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog program = {.len = len, .filter = code};
+    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) < 0 ? -errno : 0;
+}
+
+int ktcp_ignore(struct ktcp *ktcp, const char *interface)
+{
+    return ktcp->listen_fd >= 0 ? ignore_set(ktcp->listen_fd, interface) : 0;
+}
+
 /* Accepted sockets inherit the receive buffer of the listening one. */
 static int ktcp_listen_socket(const struct rx_options *options, bool share, uint32_t receive_buffer)
 {
@@ -150,6 +203,7 @@ static int ktcp_listen_socket(const struct rx_options *options, bool share, uint
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
         (half > 0 && setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &half, sizeof(half)) < 0) ||
         (share && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0) ||
+        (options->ignore_interface != NULL && ignore_set(fd, options->ignore_interface) < 0) ||
         bind(fd, (const struct sockaddr *)&options->address, options->address_len) < 0 ||
         listen(fd, ACCEPT_BACKLOG) < 0) {
         int rc = -errno;

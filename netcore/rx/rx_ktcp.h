@@ -112,6 +112,10 @@ int ktcp_open(struct ktcp *ktcp, const struct rx_options *options, const struct 
 /* Resets every connection and waits (in the ring) until nothing is in flight. */
 void ktcp_close(struct ktcp *ktcp);
 
+/* From now on TCP that comes through this interface, or a VLAN on it, is dropped unanswered by the listening socket and what it
+ * accepts: somebody else's engine answers it. 0 or -errno. */
+int ktcp_ignore(struct ktcp *ktcp, const char *interface);
+
 /* Submission by a receive side: a fresh SQE bound to `op`. Fill it with io_uring_prep_* and call ktcp_submit. */
 void ktcp_op_submit(struct ktcp *ktcp, struct rx_op *op, struct io_uring_sqe *sqe);
 /* The last completion of an operation arrived (for a backend's own `record`). */

@@ -52,6 +52,8 @@ static bool config_complete(struct tcp_config *config)
     default_u32(&config->conn_frames_max, max_u32(config->frames_hold_max / 2, 2));
     default_u32(&config->replies_max, 256);
     default_u32(&config->mtu, 1500);
+    default_u32(&config->send_mtu, config->mtu);
+    default_u32(&config->frame_bytes, config->mtu);
     default_u64(&config->delayed_ack_ns, 40 * NS_PER_MS);
     default_u64(&config->rto_min_ns, 200 * NS_PER_MS);
     default_u64(&config->rto_max_ns, 60 * NS_PER_S);
@@ -68,7 +70,8 @@ static bool config_complete(struct tcp_config *config)
            config->frames_count < (1U << 28) && config->frames_hold_max <= config->frames_count &&
            config->frames_hold_max >= 2 && config->conn_frames_max >= 2 &&
            config->conn_frames_max <= config->frames_hold_max && config->mtu >= 576 &&
-           config->mtu <= 65535 - 64;
+           config->mtu <= 65535 - 64 && config->send_mtu >= 576 && config->send_mtu <= config->mtu &&
+           config->frame_bytes >= 256;
 }
 
 /* Where each part of an engine lies, from its start. */
@@ -132,7 +135,9 @@ static void pools_init(struct tcp_engine *engine)
     list_init(&engine->syn_age);
     list_init(&engine->wait_age);
     list_init(&engine->out);
-    list_init(&engine->events);
+    for (uint32_t i = 0; i < ARRAY_COUNT(engine->events); i++) {
+        list_init(&engine->events[i]);
+    }
     list_init(&engine->starved);
     engine->free_head = TCP_NONE;
 }
@@ -164,7 +169,8 @@ int tcp_init(void *mem, size_t size, const struct tcp_config *config, struct tcp
     pools_init(engine);
     /* RFC 7323 section 2.3: the smallest shift that can tell of all a connection may hold; finer steps shrink less. */
     while (engine->rcv_wscale < 14 &&
-           (uint64_t)complete.conn_frames_max * (complete.mtu - 40) >> engine->rcv_wscale > 65535) {
+           (uint64_t)complete.conn_frames_max * min_u32(complete.mtu - 40, complete.frame_bytes) >>
+               engine->rcv_wscale > 65535) {
         engine->rcv_wscale++;
     }
     *out = engine;
@@ -216,6 +222,17 @@ uint32_t tcp_input(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_
     return held;
 }
 
+uint32_t tcp_input_or_stray(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_part *parts,
+                            uint32_t part_count, bool *is_stray)
+{
+    engine->strays_deferred = true;
+    engine->is_stray = false;
+    uint32_t held = tcp_input(engine, now_ns, parts, part_count);
+    engine->strays_deferred = false;
+    *is_stray = engine->is_stray;
+    return held;
+}
+
 void tcp_tick(struct tcp_engine *engine, uint64_t now_ns)
 {
     /* Each timer moves its node's deadline past now, or ends the node, so the loop ends. */
@@ -238,7 +255,7 @@ void tcp_tick(struct tcp_engine *engine, uint64_t now_ns)
 
 uint64_t tcp_poll_at(const struct tcp_engine *engine)
 {
-    if (engine->reply_count > 0 || !list_is_empty(&engine->out) || !list_is_empty(&engine->events)) {
+    if (engine->reply_count > 0 || !list_is_empty(&engine->out) || engine->events_count > 0) {
         return 0;
     }
     return engine->heap_count > 0 ? engine->heap[0]->deadline_ns : TIME_NEVER;
@@ -249,7 +266,7 @@ uint64_t tcp_poll_at(const struct tcp_engine *engine)
 uint32_t tcp_next_packet(struct tcp_engine *engine, uint64_t now_ns, uint8_t *buf, uint32_t cap)
 {
     uint32_t len = 0;
-    CHECK(cap >= TCP_HEADERS_MAX + engine->config.mtu);
+    CHECK(cap >= TCP_HEADERS_MAX + engine->config.send_mtu);
     len = tcp_reply_output(engine, buf);
     while (len == 0 && !list_is_empty(&engine->out)) {
         struct tcp_node *node = CONTAINER_OF(list_take_first(&engine->out), struct tcp_node, out_link);
@@ -289,7 +306,16 @@ static bool conn_has_event(const struct tcp_conn *conn)
 void tcp_conn_event(struct tcp_engine *engine, struct tcp_conn *conn)
 {
     if (!list_is_linked(&conn->event_link) && conn_has_event(conn)) {
-        list_append(&engine->events, &conn->event_link);
+        list_append(&engine->events[conn->listener], &conn->event_link);
+        engine->events_count++;
+    }
+}
+
+void tcp_conn_event_drop(struct tcp_engine *engine, struct tcp_conn *conn)
+{
+    if (list_is_linked(&conn->event_link)) {
+        list_remove(&conn->event_link);
+        engine->events_count--;
     }
 }
 
@@ -349,23 +375,36 @@ static void conn_take_event(struct tcp_engine *engine, struct tcp_conn *conn, st
     }
 }
 
-int tcp_next_event(struct tcp_engine *engine, struct tcp_event *event)
+int tcp_next_event_of(struct tcp_engine *engine, uint32_t listener, struct tcp_event *event)
 {
     struct tcp_conn *conn = NULL;
+    CHECK(listener < ARRAY_COUNT(engine->events));
     do {
-        struct list *link = list_take_first(&engine->events);
+        struct list *link = list_take_first(&engine->events[listener]);
         if (link == NULL) {
             return 0;
         }
+        engine->events_count--;
         conn = CONTAINER_OF(link, struct tcp_conn, event_link);
     } while (!conn_has_event(conn)); /* what it waited for may be gone: paused meanwhile, or closed */
     conn_take_event(engine, conn, event);
     if (conn_has_event(conn)) {
         /* In front: bytes that follow each other are handed out together. */
-        list_prepend(&engine->events, &conn->event_link);
+        list_prepend(&engine->events[listener], &conn->event_link);
+        engine->events_count++;
     }
     tcp_conn_settle(engine, conn);
     return 1;
+}
+
+int tcp_next_event(struct tcp_engine *engine, struct tcp_event *event)
+{
+    for (uint32_t i = 0; i < ARRAY_COUNT(engine->events) && engine->events_count > 0; i++) {
+        if (tcp_next_event_of(engine, i, event) != 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 /* ---- buffers ---- */

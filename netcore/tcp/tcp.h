@@ -46,14 +46,16 @@ struct tcp_config {
     uint32_t frames_count;   /* required: tokens are 0 .. frames_count - 1 */
     uint32_t
         frames_hold_max; /* buffers that engine and consumer may hold together; the rest is for the rings. 3/4 of all */
-    uint32_t conn_frames_max;       /* buffers that one connection may hold; half of frames_hold_max */
-    uint32_t replies_max;           /* answers that belong to no connection, waiting to be sent; 256 */
-    uint32_t mtu;                   /* IP packet size of the interface; 1500 */
-    uint8_t secret[32];             /* required: from the system's random source, never used twice */
-    bool no_timestamps;             /* refuse RFC 7323 timestamps */
-    bool no_sack;                   /* refuse RFC 2018 */
-    bool no_ecn;                    /* refuse RFC 3168 */
-    bool cookies_always;            /* never keep half-open state */
+    uint32_t conn_frames_max; /* buffers that one connection may hold; half of frames_hold_max */
+    uint32_t replies_max;     /* answers that belong to no connection, waiting to be sent; 256 */
+    uint32_t mtu;             /* IP packet size of the interface, and so of what comes; 1500 */
+    uint32_t send_mtu;        /* IP packet size of what is sent: what `buf` of tcp_next_packet holds; mtu */
+    uint32_t frame_bytes; /* payload that one buffer holds at most; a packet of mtu may need several; mtu */
+    uint8_t secret[32];   /* required: from the system's random source, never used twice */
+    bool no_timestamps;   /* refuse RFC 7323 timestamps */
+    bool no_sack;         /* refuse RFC 2018 */
+    bool no_ecn;          /* refuse RFC 3168 */
+    bool cookies_always;  /* never keep half-open state */
     uint64_t delayed_ack_ns;        /* 40 ms */
     uint64_t rto_min_ns;            /* 200 ms */
     uint64_t rto_max_ns;            /* 60 s */
@@ -114,23 +116,40 @@ size_t tcp_size(const struct tcp_config *config);
 int tcp_init(void *mem, size_t size, const struct tcp_config *config, struct tcp_engine **out);
 const struct tcp_stats *tcp_stats(const struct tcp_engine *engine);
 
-/* Accepts connections to this address (v4-mapped for IPv4; all zeros: any of either version) and port. 0, -EEXIST, -ENOSPC. */
+/* Accepts connections to this address (v4-mapped for IPv4; all zeros: any of either version) and port. Returns the listener's
+ * number, or -EEXIST, -ENOSPC. A number is used again only when the last connection of a stopped listener is gone. */
 int tcp_listen(struct tcp_engine *engine, const uint8_t local[16], uint16_t port);
+/* What holds for the connections that a listener accepts from now on; zero: as in the configuration. */
+struct tcp_limits {
+    uint32_t conns_max;
+    uint64_t user_timeout_ns;
+    uint64_t keepalive_ns;
+};
+void tcp_listen_limits(struct tcp_engine *engine, uint32_t listener, const struct tcp_limits *limits);
+/* SYNs and handshakes that a listener dropped because no connection was free. */
+uint64_t tcp_listen_refused(const struct tcp_engine *engine, uint32_t listener);
+/* Its connections, those included whose CLOSED was taken but whose RST is not sent yet. */
+uint32_t tcp_listen_conns(const struct tcp_engine *engine, uint32_t listener);
 /* No new connections from now on; half-open ones are dropped. 0 or -ENOENT. */
 int tcp_listen_stop(struct tcp_engine *engine, const uint8_t local[16], uint16_t port);
 
 /* Takes a received frame. Returns a mask of the parts that the engine now holds; the others are the caller's again at once. */
 uint32_t tcp_input(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_part *parts,
                    uint32_t part_count);
+/* The same, for one of several engines behind an interface: a segment to a listener that belongs to no connection here, and is no SYN,
+ * is not answered and not counted: *is_stray. Another engine may know it; the last that is asked takes it by tcp_input. */
+uint32_t tcp_input_or_stray(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_part *parts,
+                            uint32_t part_count, bool *is_stray);
 /* Runs what is due. */
 void tcp_tick(struct tcp_engine *engine, uint64_t now_ns);
 /* When tcp_tick must be called; TIME_NEVER if not at all; 0 if packets or events wait to be taken. */
 uint64_t tcp_poll_at(const struct tcp_engine *engine);
 
-/* 1 and the next event, or 0. */
+/* 1 and the next event, or 0. The second takes only events of connections of one listener. */
 int tcp_next_event(struct tcp_engine *engine, struct tcp_event *event);
+int tcp_next_event_of(struct tcp_engine *engine, uint32_t listener, struct tcp_event *event);
 /* Writes the next frame to send into `buf` and returns its length, or 0 if there is none now. `cap` is at least
- * TCP_HEADERS_MAX + mtu (CHECK). A frame that the caller cannot send after all is as if lost on the way. */
+ * TCP_HEADERS_MAX + send_mtu (CHECK). A frame that the caller cannot send after all is as if lost on the way. */
 uint32_t tcp_next_packet(struct tcp_engine *engine, uint64_t now_ns, uint8_t *buf, uint32_t cap);
 
 /* One reference more to a buffer that a DATA event carried (a slice was cut), and one less. */

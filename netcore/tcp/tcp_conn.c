@@ -30,7 +30,7 @@ void tcp_conn_mss(struct tcp_conn *conn)
 void tcp_conn_open(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn)
 {
     uint32_t own = tcp_mss_own(engine, &conn->node.tuple);
-    uint64_t window = (uint64_t)engine->config.conn_frames_max * own;
+    uint64_t window = (uint64_t)engine->config.conn_frames_max * min_u32(own, engine->config.frame_bytes);
     uint64_t window_limit = 65535ULL << conn->terms.rcv_wscale;
     if (conn->state != TCP_STATE_SYN_SENT) {
         tcp_node_insert(engine, &conn->node);
@@ -39,13 +39,13 @@ void tcp_conn_open(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *
     conn->open_due = true;
     conn->window_max = (uint32_t)(window < window_limit ? window : window_limit);
     conn->rcv_mss = MSS_GUESS;
-    conn->frame_bytes = own - (conn->terms.ts_on ? 12 : 0);
+    conn->frame_bytes = min_u32(own - (conn->terms.ts_on ? 12 : 0), engine->config.frame_bytes);
     conn->last_ack_sent = conn->rcv_nxt;
     conn->quick_acks = 16;
     conn->ts_recent_ns = now_ns;
     conn->heard_ns = now_ns;
     conn->snd_wnd_max = conn->snd_wnd;
-    conn->path_mtu = engine->config.mtu;
+    conn->path_mtu = engine->config.send_mtu;
     tcp_conn_mss(conn);
     conn->cwnd = min_u32(10 * conn->mss, max_u32(2 * conn->mss, 14600)); /* RFC 6928 */
     conn->ssthresh = TCP_CWND_MAX;
@@ -55,7 +55,14 @@ void tcp_conn_open(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *
     conn->rto_shift = 0;
     conn->rtx_ns = TIME_NEVER;
     conn->stalled_ns = 0;
-    conn->idle_ns = now_ns + engine->config.keepalive_ns;
+    conn->user_timeout_ns = engine->config.user_timeout_ns;
+    conn->keepalive_ns = engine->config.keepalive_ns;
+    if (conn->listener < TCP_LISTENS_MAX) {
+        const struct tcp_limits *limits = &engine->listens[conn->listener].limits;
+        conn->user_timeout_ns = limits->user_timeout_ns > 0 ? limits->user_timeout_ns : conn->user_timeout_ns;
+        conn->keepalive_ns = limits->keepalive_ns > 0 ? limits->keepalive_ns : conn->keepalive_ns;
+    }
+    conn->idle_ns = now_ns + conn->keepalive_ns;
     tcp_node_out(engine, &conn->node);
 }
 
@@ -136,7 +143,7 @@ static void retransmit_timer(struct tcp_engine *engine, uint64_t now_ns, struct 
         !(conn->fin_queued && !conn->fin_sent)) {
         return;
     }
-    if (conn->stalled_ns != 0 && now_ns - conn->stalled_ns >= engine->config.user_timeout_ns) {
+    if (conn->stalled_ns != 0 && now_ns - conn->stalled_ns >= conn->user_timeout_ns) {
         time_out(engine, conn);
         return;
     }
@@ -149,7 +156,7 @@ static void retransmit_timer(struct tcp_engine *engine, uint64_t now_ns, struct 
 
 static void idle_timer(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn)
 {
-    uint64_t due_ns = conn->heard_ns + engine->config.keepalive_ns;
+    uint64_t due_ns = conn->heard_ns + conn->keepalive_ns;
     if (conn->state == TCP_STATE_FIN_WAIT_2 && conn->closing) {
         tcp_conn_dead(engine, conn, 0); /* the peer never closes; nobody is waiting for it */
         return;

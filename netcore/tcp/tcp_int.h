@@ -119,6 +119,7 @@ struct tcp_conn {
     struct list starved_link; /* linked: its window is closed because others hold the buffers */
     uint32_t index;
     uint32_t generation;
+    uint32_t listener; /* whose connection it is; TCP_LISTENS_MAX: of tcp_connect */
     void *user;
     enum tcp_state state;
     struct tcp_terms terms;
@@ -191,6 +192,7 @@ struct tcp_conn {
     uint64_t rtx_ns;     /* deadline: retransmission, or probe of a closed window */
     uint64_t stalled_ns; /* since when nothing was acknowledged; 0: nothing is outstanding */
     uint64_t idle_ns;    /* deadline: keepalive, or the end of FIN_WAIT_2 */
+    uint64_t user_timeout_ns, keepalive_ns;
     uint32_t keepalives; /* unanswered */
     bool probe_due, rst_due;
     bool window_override; /* the persist timer lets one small segment go */
@@ -228,7 +230,10 @@ struct tcp_reply {
 
 struct tcp_listener {
     uint8_t local[16];
-    uint16_t port; /* 0: unused */
+    uint16_t port; /* 0: unused, or stopped while conns_used > 0 */
+    uint32_t conns_used;
+    uint64_t refused;
+    struct tcp_limits limits;
 };
 
 struct tcp_engine {
@@ -249,10 +254,13 @@ struct tcp_engine {
     uint32_t free_head, free_count; /* to be taken by the caller */
     struct tcp_reply *replies;
     uint32_t reply_first, reply_count;
-    struct list out, events, starved;
+    struct list out, starved;
+    struct list events[TCP_LISTENS_MAX + 1]; /* by listener; the last: of tcp_connect */
+    uint32_t events_count;                   /* connections in them */
     uint8_t rcv_wscale;
     uint16_t ip_id;
-    uint64_t cookie_ns; /* when a cookie was sent last; 0: never */
+    bool strays_deferred, is_stray; /* of the input under way */
+    uint64_t cookie_ns;             /* when a cookie was sent last; 0: never */
     uint64_t reset_ns;
     uint32_t reset_count;
 };
@@ -269,7 +277,7 @@ void tcp_node_insert(struct tcp_engine *engine, struct tcp_node *node);
 void tcp_node_remove(struct tcp_engine *engine, struct tcp_node *node);
 void tcp_node_deadline(struct tcp_engine *engine, struct tcp_node *node, uint64_t deadline_ns);
 void tcp_node_out(struct tcp_engine *engine, struct tcp_node *node);
-struct tcp_conn *tcp_conn_take(struct tcp_engine *engine);
+struct tcp_conn *tcp_conn_take(struct tcp_engine *engine, uint32_t listener);
 void tcp_conn_give(struct tcp_engine *engine, struct tcp_conn *conn);
 struct tcp_syn *tcp_syn_take(struct tcp_engine *engine);
 void tcp_syn_give(struct tcp_engine *engine, struct tcp_syn *syn);
@@ -293,7 +301,8 @@ void tcp_reset_reply(struct tcp_engine *engine, uint64_t now_ns, const struct tc
 bool tcp_connect_answered(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn,
                           const struct tcp_segment *segment);
 uint32_t tcp_connect_output(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn, uint8_t *buf);
-bool tcp_listen_match(const struct tcp_engine *engine, const struct tcp_tuple *tuple);
+/* The listener for this address and port, one of that very address before one of any; TCP_LISTENS_MAX: none. */
+uint32_t tcp_listen_match(const struct tcp_engine *engine, const struct tcp_tuple *tuple);
 /* Initial sequence number and timestamp offset of a tuple (RFC 6528, RFC 7323 section 5.4). */
 uint32_t tcp_isn(const struct tcp_engine *engine, const struct tcp_tuple *tuple, uint64_t now_ns);
 uint32_t tcp_ts_offset(const struct tcp_engine *engine, const struct tcp_tuple *tuple);
@@ -316,6 +325,7 @@ void tcp_conn_dead(struct tcp_engine *engine, struct tcp_conn *conn, int error);
 /* After anything that may have ended it or changed its deadlines. May give the connection back: do not touch it afterwards. */
 void tcp_conn_settle(struct tcp_engine *engine, struct tcp_conn *conn);
 void tcp_conn_event(struct tcp_engine *engine, struct tcp_conn *conn);
+void tcp_conn_event_drop(struct tcp_engine *engine, struct tcp_conn *conn);
 void tcp_conn_timer(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn);
 /* A challenge ACK if the limit allows it (RFC 5961 section 7: per connection, so that it tells nobody about others). */
 void tcp_conn_challenge(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn);

@@ -41,18 +41,38 @@ static struct tcp_listener *listener_find(struct tcp_engine *engine, const uint8
 
 int tcp_listen(struct tcp_engine *engine, const uint8_t local[16], uint16_t port)
 {
-    static const uint8_t any[16];
     CHECK(port != 0);
     if (listener_find(engine, local, port) != NULL) {
         return -EEXIST;
     }
-    struct tcp_listener *listener = listener_find(engine, any, 0);
-    if (listener == NULL) {
-        return -ENOSPC;
+    for (uint32_t i = 0; i < TCP_LISTENS_MAX; i++) {
+        struct tcp_listener *listener = &engine->listens[i];
+        if (listener->port == 0 && listener->conns_used == 0) {
+            memset(listener, 0, sizeof(*listener));
+            memcpy(listener->local, local, 16);
+            listener->port = port;
+            return (int)i;
+        }
     }
-    memcpy(listener->local, local, 16);
-    listener->port = port;
-    return 0;
+    return -ENOSPC;
+}
+
+void tcp_listen_limits(struct tcp_engine *engine, uint32_t listener, const struct tcp_limits *limits)
+{
+    CHECK(listener < TCP_LISTENS_MAX);
+    engine->listens[listener].limits = *limits;
+}
+
+uint64_t tcp_listen_refused(const struct tcp_engine *engine, uint32_t listener)
+{
+    CHECK(listener < TCP_LISTENS_MAX);
+    return engine->listens[listener].refused;
+}
+
+uint32_t tcp_listen_conns(const struct tcp_engine *engine, uint32_t listener)
+{
+    CHECK(listener < TCP_LISTENS_MAX);
+    return engine->listens[listener].conns_used;
 }
 
 int tcp_listen_stop(struct tcp_engine *engine, const uint8_t local[16], uint16_t port)
@@ -61,28 +81,44 @@ int tcp_listen_stop(struct tcp_engine *engine, const uint8_t local[16], uint16_t
     if (listener == NULL) {
         return -ENOENT;
     }
-    memset(listener, 0, sizeof(*listener));
+    listener->port = 0; /* The rest stays as long as it has connections. */
     LIST_FOR_EACH_SAFE(link, &engine->syn_age)
     {
         struct tcp_syn *syn = CONTAINER_OF(link, struct tcp_syn, age_link);
-        if (!tcp_listen_match(engine, &syn->node.tuple)) {
+        if (tcp_listen_match(engine, &syn->node.tuple) == TCP_LISTENS_MAX) {
             tcp_syn_give(engine, syn);
         }
     }
     return 0;
 }
 
-bool tcp_listen_match(const struct tcp_engine *engine, const struct tcp_tuple *tuple)
+uint32_t tcp_listen_match(const struct tcp_engine *engine, const struct tcp_tuple *tuple)
 {
     static const uint8_t any[16];
+    uint32_t found = TCP_LISTENS_MAX;
     for (uint32_t i = 0; i < TCP_LISTENS_MAX; i++) {
         const struct tcp_listener *listener = &engine->listens[i];
-        if (listener->port == tuple->local_port && listener->port != 0 &&
-            (memcmp(listener->local, any, 16) == 0 || memcmp(listener->local, tuple->local, 16) == 0)) {
-            return true;
+        if (listener->port != tuple->local_port || listener->port == 0) {
+            continue;
         }
+        if (memcmp(listener->local, tuple->local, 16) == 0) {
+            return i;
+        }
+        found = memcmp(listener->local, any, 16) == 0 ? i : found;
     }
-    return false;
+    return found;
+}
+
+/* No connection is free, or the listener has its share. Counted. */
+static bool listener_is_full(struct tcp_engine *engine, uint32_t index)
+{
+    struct tcp_listener *listener = &engine->listens[index];
+    bool is_full = listener->limits.conns_max > 0 && listener->conns_used >= listener->limits.conns_max;
+    if (!is_full && engine->conns_free != NULL) {
+        return false;
+    }
+    listener->refused++;
+    return true;
 }
 
 uint32_t tcp_isn(const struct tcp_engine *engine, const struct tcp_tuple *tuple, uint64_t now_ns)
@@ -124,7 +160,8 @@ static void terms_from_syn(const struct tcp_engine *engine, const struct tcp_seg
 /* The window of a SYN+ACK, never scaled. A function of the configuration only, because a cookie does not remember it. */
 static uint16_t syn_window(const struct tcp_engine *engine)
 {
-    uint64_t bytes = (uint64_t)tcp_frames_promised(engine) * (engine->config.mtu - 72); /* IPv6, timestamps */
+    uint32_t each = min_u32(engine->config.mtu - 72, engine->config.frame_bytes); /* IPv6, timestamps */
+    uint64_t bytes = (uint64_t)tcp_frames_promised(engine) * each;
     return (uint16_t)(bytes < 65535 ? bytes : 65535);
 }
 
@@ -242,7 +279,12 @@ static void listen_keep(struct tcp_engine *engine, uint64_t now_ns, const struct
 void tcp_listen_input(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_segment *segment)
 {
     struct tcp_terms terms;
-    bool known_port = tcp_listen_match(engine, &segment->tuple);
+    uint32_t listener = tcp_listen_match(engine, &segment->tuple);
+    bool known_port = listener < TCP_LISTENS_MAX;
+    if (known_port && engine->strays_deferred && (segment->flags & (TCP_RST | TCP_ACK)) != 0) {
+        engine->is_stray = true;
+        return;
+    }
     if (segment->flags & TCP_RST) {
         TCP_COUNT(engine, rst_ignored);
         return;
@@ -257,7 +299,7 @@ void tcp_listen_input(struct tcp_engine *engine, uint64_t now_ns, const struct t
         return;
     }
     TCP_COUNT(engine, syns_in);
-    if (engine->conns_free == NULL) { /* silence makes the peer try again */
+    if (listener_is_full(engine, listener)) { /* silence makes the peer try again */
         TCP_COUNT(engine, syn_conns_full);
         return;
     }
@@ -275,11 +317,15 @@ void tcp_listen_input(struct tcp_engine *engine, uint64_t now_ns, const struct t
 static struct tcp_conn *complete(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_terms *terms,
                                  const struct tcp_segment *segment)
 {
-    struct tcp_conn *conn = tcp_conn_take(engine);
-    if (conn == NULL) { /* the peer's next segment, or our SYN+ACK's timer, tries again */
+    uint32_t listener = tcp_listen_match(engine, &segment->tuple);
+    CHECK(listener < TCP_LISTENS_MAX); /* Half-open connections go with their listener. */
+    if (listener_is_full(engine,
+                         listener)) { /* the peer's next segment, or our SYN+ACK's timer, tries again */
         TCP_COUNT(engine, conns_full);
         return NULL;
     }
+    struct tcp_conn *conn = tcp_conn_take(engine, listener);
+    CHECK(conn != NULL);
     conn->node.tuple = segment->tuple;
     conn->node.link = segment->link;
     conn->terms = *terms;
@@ -302,7 +348,7 @@ bool tcp_cookie_input(struct tcp_engine *engine, uint64_t now_ns, const struct t
     uint32_t mss_index = cookie >> COOKIE_HASH_BITS & 7;
     uint64_t period = now_ns / COOKIE_PERIOD_NS;
     if (engine->cookie_ns == 0 || now_ns - engine->cookie_ns > 2 * COOKIE_PERIOD_NS ||
-        !tcp_listen_match(engine, &segment->tuple)) {
+        tcp_listen_match(engine, &segment->tuple) == TCP_LISTENS_MAX) {
         return false;
     }
     period -= (period - (cookie >> 30)) & 3;
@@ -374,7 +420,9 @@ struct tcp_conn *tcp_syn_input(struct tcp_engine *engine, uint64_t now_ns, struc
         tcp_reset_reply(engine, now_ns, segment);
         return NULL;
     }
-    if (engine->conns_free == NULL) {
+    uint32_t listener = tcp_listen_match(engine, &segment->tuple);
+    CHECK(listener < TCP_LISTENS_MAX);
+    if (listener_is_full(engine, listener)) { /* before the handshake is forgotten */
         TCP_COUNT(engine, conns_full);
         return NULL;
     }
@@ -430,7 +478,7 @@ int tcp_connect(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_tup
     if (tcp_node_find(engine, tuple) != NULL) {
         return -EADDRINUSE;
     }
-    struct tcp_conn *conn = tcp_conn_take(engine);
+    struct tcp_conn *conn = tcp_conn_take(engine, TCP_LISTENS_MAX);
     if (conn == NULL) {
         return -ENFILE;
     }

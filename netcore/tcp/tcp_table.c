@@ -159,7 +159,7 @@ static void gauge_up(uint32_t *used, uint32_t *peak)
     *peak = max_u32(*peak, *used);
 }
 
-struct tcp_conn *tcp_conn_take(struct tcp_engine *engine)
+struct tcp_conn *tcp_conn_take(struct tcp_engine *engine, uint32_t listener)
 {
     struct tcp_conn *conn = (struct tcp_conn *)node_take(&engine->conns_free);
     if (conn == NULL) {
@@ -173,6 +173,10 @@ struct tcp_conn *tcp_conn_take(struct tcp_engine *engine)
     list_init(&conn->starved_link);
     conn->index = index;
     conn->generation = generation == 0 ? 1 : generation;
+    conn->listener = listener;
+    if (listener < TCP_LISTENS_MAX) {
+        engine->listens[listener].conns_used++;
+    }
     conn->ready_head = conn->ready_tail = conn->ooo_head = conn->ooo_tail = TCP_NONE;
     conn->delack_ns = conn->rtx_ns = conn->idle_ns = TIME_NEVER;
     gauge_up(&engine->stats.conns_used, &engine->stats.conns_peak);
@@ -184,8 +188,12 @@ void tcp_conn_give(struct tcp_engine *engine, struct tcp_conn *conn)
     CHECK(conn->ready_head == TCP_NONE);
     CHECK(conn->ooo_head == TCP_NONE);
     CHECK(conn->send_count == 0);
-    list_remove(&conn->event_link);
+    tcp_conn_event_drop(engine, conn);
     list_remove(&conn->starved_link);
+    if (conn->listener < TCP_LISTENS_MAX) {
+        CHECK(engine->listens[conn->listener].conns_used > 0);
+        engine->listens[conn->listener].conns_used--;
+    }
     conn->generation++; /* buffers still at the consumer must not be accounted to the slot's next user */
     node_give(engine, &conn->node, &engine->conns_free);
     engine->stats.conns_used--;

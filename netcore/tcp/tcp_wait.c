@@ -57,7 +57,7 @@ bool tcp_wait_input(struct tcp_engine *engine, uint64_t now_ns, struct tcp_wait 
     if ((segment->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN) {
         bool newer = wait->ts_on && options->has_ts ? seq_lt(wait->ts_recent, options->ts_value)
                                                     : seq_lt(wait->rcv_nxt, segment->seq);
-        if (newer && tcp_listen_match(engine, &segment->tuple)) {
+        if (newer && tcp_listen_match(engine, &segment->tuple) < TCP_LISTENS_MAX) {
             TCP_COUNT(engine, time_wait_reused);
             tcp_wait_give(engine, wait);
             return true;
