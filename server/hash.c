@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 enum hash_job_kind { HASH_JOB_UPDATE, HASH_JOB_FINISH, HASH_JOB_STOP };
 
@@ -207,6 +208,11 @@ struct hash_stream *hasher_poll(struct hasher *hasher)
     }
     struct list *node = list_take_first(&hasher->finished);
     return node == NULL ? NULL : CONTAINER_OF(node, struct hash_stream, link);
+}
+
+uint64_t hasher_deadline(const struct hasher *hasher)
+{
+    return list_is_empty(&hasher->finished) ? TIME_NEVER : 0;
 }
 
 /* ---- streams -------------------------------------------------------------------------------------------------- */

@@ -67,6 +67,8 @@ int hasher_event_fd(const struct hasher *hasher);
 /* Takes back what the thread has done; the worker calls it each turn. Then returns a finished stream, or one that was
  * cancelled and is idle now, or NULL. */
 struct hash_stream *hasher_poll(struct hasher *hasher);
+/* 0 while hasher_poll has a stream to return of which no signal told: one that was finished where it was fed. Else TIME_NEVER. */
+uint64_t hasher_deadline(const struct hasher *hasher);
 
 /* Prepares a stream without digests. */
 void hash_open(struct hash_stream *stream, struct hasher *hasher, void *user);

@@ -418,7 +418,8 @@ void worker_turn(struct worker *worker, uint64_t now_ns, uint64_t wall_ns)
 uint64_t worker_deadline(struct worker *worker)
 {
     uint64_t deadlines[] = {store_deadline(worker->port), timers_deadline(&worker->timers),
-                            uploads_deadline(worker), conns_deadline(worker), shares_deadline(worker)};
+                            uploads_deadline(worker),     conns_deadline(worker),
+                            shares_deadline(worker),      hasher_deadline(&worker->hasher)};
     uint64_t first = TIME_NEVER;
     for (size_t i = 0; i < ARRAY_COUNT(deadlines); i++) {
         first = deadlines[i] < first ? deadlines[i] : first;

@@ -385,6 +385,24 @@ Test(hash, digests_are_right_on_a_thread_and_every_slice_comes_back)
     check_hashes(true);
 }
 
+/* What is finished late in a turn, after the worker has asked the hasher, must not wait for a completion that may never come. */
+Test(hash, a_stream_finished_where_it_was_fed_asks_for_a_turn)
+{
+    struct hasher hasher;
+    struct hash_stream stream;
+    struct err err;
+    struct hasher_options options = {.wants_thread = true, .jobs_max = 8};
+    cr_assert_eq(hasher_open(&hasher, &options, &err), 0);
+    hash_open(&stream, &hasher, NULL);
+    cr_expect_eq(hasher_deadline(&hasher), TIME_NEVER);
+    hash_finish(&stream);
+    cr_expect_eq(hasher_deadline(&hasher), 0);
+    cr_expect_eq(hasher_poll(&hasher), &stream);
+    cr_expect_eq(hasher_deadline(&hasher), TIME_NEVER);
+    hash_close(&stream);
+    hasher_close(&hasher);
+}
+
 /* An upload that is given up hears of it when the thread lets go, or it would wait for ever. */
 Test(hash, a_cancelled_stream_comes_back_once_the_thread_holds_nothing)
 {
