@@ -81,7 +81,7 @@ check_patch() {
 		fail "$name: compiles"
 		return 1
 	fi
-	warnings "$log" | comm -13 "$work/base-warnings" - >"$work/new"
+	warnings "$log" | comm -13 "$work/warnings" - >"$work/new"
 	if [ -s "$work/new" ]; then
 		cat "$work/new"
 		fail "$name: new warnings"
@@ -95,6 +95,25 @@ sparse_findings() {
 	warnings "$work/log"
 }
 
+# What the untouched source warns of, by the compiler and by sparse. It is half of the work and the same for every state of the
+# series that touches the same files, so it is kept.
+base_findings() {
+	local dir tmp
+	dir=$KERNEL_CACHE/check-base-$({ echo "$BASE_VERSION $(touched_files)"; "$KERNEL_CC" --version; sparse --version 2>&1
+		cat "$KERNEL_DIR/config/minimal" "$KERNEL_DIR/config/check"; } | sha256sum | cut -c1-16)
+	if [ ! -d "$dir" ]; then
+		tmp=$(mktemp -d "$dir.tmp.XXXXXX")
+		# Whatever was compiled before says nothing about warnings now.
+		# shellcheck disable=SC2046
+		(cd "$obj" && rm -f $(objects))
+		compile W=1 >"$work/log" 2>&1 || { cat "$work/log"; die "the untouched source does not compile"; }
+		warnings "$work/log" >"$tmp/warnings"
+		command -v sparse >/dev/null && sparse_findings >"$tmp/sparse"
+		mv -T "$tmp" "$dir" 2>/dev/null || rm -rf "$tmp"
+	fi
+	cp "$dir"/* "$work/"
+}
+
 main() {
 	local patch
 	resolve_base
@@ -106,16 +125,12 @@ main() {
 	echo "series $KERNEL_SERIES against linux-source-$KERNEL_SERIES $BASE_VERSION"
 	prepare_tree
 	configure
-	# Whatever was compiled before says nothing about warnings now.
-	(cd "$obj" && rm -f $(objects))
-	compile W=1 >"$work/log" 2>&1 || { cat "$work/log"; die "the untouched source does not compile"; }
-	warnings "$work/log" >"$work/base-warnings"
-	command -v sparse >/dev/null && sparse_findings >"$work/base-sparse"
+	base_findings
 	for patch in $(series_patches); do
 		check_patch "$patch" || break
 	done
-	if [ -e "$work/base-sparse" ]; then
-		sparse_findings | comm -13 "$work/base-sparse" - >"$work/new"
+	if [ -e "$work/sparse" ]; then
+		sparse_findings | comm -13 "$work/sparse" - >"$work/new"
 		if [ -s "$work/new" ]; then
 			cat "$work/new"
 			fail "sparse finds something new"

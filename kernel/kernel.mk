@@ -9,7 +9,7 @@ KERNEL_OUT ?= build/kernel
 kernel-module: | $(D)/stamp-build $(D)/stamp-kernel
 	@kernel/build-module.sh $(KERNEL_OUT)
 
-.PHONY: kernel kernel-minimal kernel-lockdep kernel-check test-vm-kernel
+.PHONY: kernel kernel-minimal kernel-lockdep kernel-selftest kernel-check test-vm-kernel
 # A small kernel with the whole series: build/kernel/minimal/bzImage (minutes of CPU the first time).
 kernel: kernel-minimal
 kernel-minimal:
@@ -20,11 +20,14 @@ kernel-lockdep:
 # Every patch applies, compiles on its own and adds no warning.
 kernel-check:
 	@kernel/check.sh
+# The kernel's own test of the software NIC, packed for a guest.
+kernel-selftest: $(D)/stamp-build $(D)/stamp-kernel
+	@kernel/build-selftest.sh $(KERNEL_OUT) $(O)/deps
 # What touches the patches; KERNEL_CASES="..." for some of them.
-KERNEL_CASES ?= netdevsim rx-contract-nsim nsim-zcrx nsim-rx-buf-len socket-rx-buf-len zcrx-node
+KERNEL_CASES ?= netdevsim rx-contract-nsim nsim-zcrx nsim-rx-buf-len socket-rx-buf-len nsim-selftest zcrx-node
 # The software NIC and the netlink API on the patched kernel: with lockdep and KASAN, or KERNEL_VARIANT=minimal without.
 KERNEL_VARIANT ?= lockdep
-test-vm-kernel: build kernel-$(KERNEL_VARIANT) $(D)/stamp-build $(D)/stamp-vm
+test-vm-kernel: build kernel-$(KERNEL_VARIANT) kernel-selftest $(call progs_of,contract) $(D)/stamp-build $(D)/stamp-vm
 	@tests/vm/run --build $(O) --kernel $(KERNEL_OUT)/$(KERNEL_VARIANT) $(KERNEL_CASES)
 
 ## kernel-module    build the software NIC (patched netdevsim) for Debian's stock kernel

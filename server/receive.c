@@ -138,17 +138,22 @@ static void socket_judge(const struct conf_listener *listener, const struct nic_
     if (nic->refusal_count > 0) {
         /* Nobody asked for it: then a kernel without it is not worth a word. */
         (void)snprintf(plan->note, sizeof(plan->note), "%s", listener->manage_nic ? nic->refusals[0] : "");
-    } else if (nic->step_count == 0) {
+        return;
+    }
+    if (nic->step_count == 0) {
         (void)snprintf(plan->note, sizeof(plan->note), "%s has rx-buf-len %s", interface, size);
-    } else if (!listener->manage_nic) {
+    } else if (listener->manage_nic) {
+        (void)snprintf(plan->note, sizeof(plan->note), "rx-buf-len %s is set on %u queues of %s", size,
+                       nic->step_count, interface);
+    } else {
         (void)snprintf(plan->note, sizeof(plan->note),
                        "%s could have rx-buf-len %s: manage_nic: true sets it (penstock nic plan)", interface,
                        size);
-    } else {
-        (void)snprintf(plan->note, sizeof(plan->note), "rx-buf-len %s is set on %u queues of %s", size,
-                       nic->step_count, interface);
+    }
+    /* Also without a step: what is set now may be a crashed run's, which is undone before it is prepared. */
+    plan->needs_nic = listener->manage_nic;
+    if (plan->needs_nic) {
         (void)snprintf(plan->interface, sizeof(plan->interface), "%s", interface);
-        plan->needs_nic = true;
     }
 }
 
