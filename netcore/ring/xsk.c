@@ -540,6 +540,12 @@ static void complete(struct xsk *xsk, uint64_t now_ns)
     }
 }
 
+/* How far the kernel has come in the TX ring. */
+static uint32_t tx_taken(const struct xsk *xsk)
+{
+    return __atomic_load_n(xsk->tx.consumer, __ATOMIC_ACQUIRE);
+}
+
 enum xsk_trouble xsk_flush(struct xsk *xsk, uint64_t now_ns)
 {
     complete(xsk, now_ns);
@@ -549,9 +555,16 @@ enum xsk_trouble xsk_flush(struct xsk *xsk, uint64_t now_ns)
     if (xsk_unsent(xsk) == 0 || !xsk_ring_prod__needs_wakeup(&xsk->tx)) {
         return XSK_FINE;
     }
-    xsk->stats.wakeups++;
-    int rc = sendto(xsk->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? -errno : 0;
-    enum xsk_trouble trouble = xsk_wakeup_trouble(rc);
+    enum xsk_trouble trouble = XSK_LATER;
+    uint32_t before, after = tx_taken(xsk);
+    /* Where the kernel copies, one call takes 32 frames and says "again" if there are more; a driver that is busy takes none. */
+    do {
+        before = after;
+        xsk->stats.wakeups++;
+        int rc = sendto(xsk->fd, NULL, 0, MSG_DONTWAIT, NULL, 0) < 0 ? -errno : 0;
+        trouble = xsk_wakeup_trouble(rc);
+        after = tx_taken(xsk);
+    } while (trouble == XSK_LATER && after != before); /* Ends: the ring holds a bounded number. */
     xsk->stats.tx_busy += trouble == XSK_LATER;
     xsk->stats.link_resets += trouble == XSK_PAUSED;
     xsk->is_lost |= trouble == XSK_LOST;

@@ -505,6 +505,36 @@ Test(xsk_veth, a_queue_is_one_sockets_and_is_free_again_after_it)
     rig_close();
 }
 
+/* Where it copies, the kernel takes 32 frames a call. Left to the next wake-up, what is beyond waits for a millisecond. */
+Test(xsk_veth, one_flush_sends_more_than_the_kernel_takes_at_once)
+{
+    struct frame frame;
+    struct err err = {""};
+    uint32_t arrived = 0;
+    rig_open();
+    xsk_close(&xsk);
+    struct xsk_options options = socket_options(false);
+    options.tx_frames = 40;
+    cr_assert(xsk_open(&xsk, &options, &err) == 0, "%s", err.text);
+    tcp4(&frame, 1234, 100);
+    for (uint32_t i = 0; i < options.tx_frames; i++) {
+        uint32_t index;
+        uint8_t *to = xsk_send_take(&xsk, &index);
+        cr_assert(to != NULL);
+        memcpy(to, frame.bytes, frame.len);
+        xsk_send_put(&xsk, index, frame.len);
+    }
+    cr_expect_eq(xsk_flush(&xsk, 1), XSK_FINE);
+    for (uint32_t i = 0; i < options.tx_frames; i++) {
+        uint8_t got[2048];
+        struct pollfd ready = {.fd = wire, .events = POLLIN};
+        cr_assert(poll(&ready, 1, 5000) == 1, "%u came", arrived);
+        arrived += recv(wire, got, sizeof(got), 0) == (ssize_t)frame.len;
+    }
+    cr_expect_eq(arrived, options.tx_frames);
+    rig_close();
+}
+
 Test(xsk_veth, a_link_that_goes_down_pauses_and_comes_back)
 {
     struct frame frame;

@@ -34,7 +34,7 @@ def conditions(wire):
 def many(wire, node):
     wire.condition("delay", "2ms", "loss", "1%")
     before = node.total("penstock_connections_opened_total", 'listener="bulk"')
-    wire.pushed("256 connections at once, 1 % lost: bit-exact", 256, 20 * KIB, 6, hosts=(xdpnode.SERVER,))
+    wire.pushed("256 connections at once, 1 % lost: bit-exact", 256, 4 * KIB, 6, hosts=(xdpnode.SERVER,))
     opened = node.total("penstock_connections_opened_total", 'listener="bulk"') - before
     vmtest.check("  each of them reached the node", opened >= 256, opened)
 
