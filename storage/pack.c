@@ -176,9 +176,16 @@ static bool pack_unit_open(struct store_put *put)
     return true;
 }
 
-static bool pack_may_write(const struct store_put *put)
+static bool pack_may_write(struct store_put *put)
 {
-    return put->writes_in_flight < put->port->options.writes_per_put_max;
+    if (put->writes_in_flight >= put->port->options.writes_per_put_max) {
+        return false; /* The next of its own to end goes on. */
+    }
+    if (!port_watch_may_write(put->port, put->extent->desc.device)) {
+        pack_blocked(put);
+        return false;
+    }
+    return true;
 }
 
 static void pack_submit(struct store_put *put)
@@ -198,6 +205,7 @@ static void pack_submit(struct store_put *put)
     put->extent->writes_in_flight++;
     put->writes_in_flight++;
     put->unit = NULL;
+    port_watch_begin(put->port, put->extent->desc.device, WATCH_WRITE, unit->len);
     dev_submit(put->port->write_queues[put->extent->desc.device], &unit->io);
 }
 

@@ -349,6 +349,7 @@ uint32_t store_poll(struct store_port *port, uint64_t now_ns, struct store_event
         port_poll_queue(port, port->write_queues[i], false);
         port_poll_queue(port, port->read_queues[i], true);
     }
+    port_watch(port);
     port_take_messages(port);
     port_unblock(port);
     return port_take_events(port, events, max);
@@ -358,5 +359,5 @@ uint64_t store_deadline(struct store_port *port)
 {
     bool has_events =
         port->request_head != NULL || !list_is_empty(&port->read_events) || !list_is_empty(&port->put_events);
-    return has_events ? 0 : TIME_NEVER;
+    return has_events ? 0 : port_watch_deadline(port);
 }

@@ -118,7 +118,7 @@ struct store_put {
     struct store_condition condition;
 };
 
-enum read_state { READ_FREE, READ_READING, READ_DONE, READ_LENT };
+enum read_state { READ_FREE, READ_READING, READ_DONE, READ_LENT, READ_LATE };
 
 /* A read and its buffer. */
 struct store_read {
@@ -130,6 +130,8 @@ struct store_read {
     uint8_t *buffer;
     uint32_t references; /* slices */
     int result;
+    uint32_t device;
+    bool is_in_flight; /* the device has not answered, also after its user was told that it is late */
     const struct object_extent *extent; /* borrowed from the object, which its user keeps */
     struct extent_span span;
     struct iovec iov;
@@ -140,6 +142,15 @@ struct store_read {
 struct port_lease {
     uint64_t offset;
     uint64_t left; /* bytes */
+};
+
+enum watch_kind { WATCH_READ, WATCH_WRITE, WATCH_KINDS };
+
+struct port_watch {
+    uint32_t in_flight;
+    uint64_t bytes;    /* in flight */
+    uint64_t moved_ns; /* last answer, or the beginning of what is in flight */
+    bool is_late;
 };
 
 struct store_port {
@@ -156,6 +167,7 @@ struct store_port {
     struct dev_queue *write_queues[STORE_DEVICES_MAX];
     struct dev_queue *read_queues[STORE_DEVICES_MAX];
     struct port_lease leases[STORE_DEVICES_MAX];
+    struct port_watch watches[STORE_DEVICES_MAX][WATCH_KINDS];
     uint32_t device_next;
 
     struct pool put_pool;
@@ -200,6 +212,19 @@ static inline void port_count_copy(struct store_port *port, enum store_copy_reas
                           atomic_load_explicit(&port->copied[reason], memory_order_relaxed) + bytes,
                           memory_order_relaxed);
 }
+
+/* ---- watch.c ------------------------------------------------------------------------------------------------------- */
+
+/* An operation is handed to the device; is answered. */
+void port_watch_begin(struct store_port *port, uint32_t device, enum watch_kind kind, uint64_t bytes);
+void port_watch_end(struct store_port *port, uint32_t device, enum watch_kind kind, uint64_t bytes);
+bool port_watch_is_late(const struct store_port *port, uint32_t device, enum watch_kind kind);
+/* Is one more within the device's share? */
+bool port_watch_may_read(const struct store_port *port, uint32_t device);
+bool port_watch_may_write(const struct store_port *port, uint32_t device);
+/* Once a turn. */
+void port_watch(struct store_port *port);
+uint64_t port_watch_deadline(const struct store_port *port);
 
 /* ---- space.c ------------------------------------------------------------------------------------------------------- */
 
@@ -250,6 +275,8 @@ void port_extents_pressure(struct store_port *port);
 
 int port_reads_open(struct store_port *port, uint8_t *memory, uint64_t size, struct err *err);
 void port_reads_close(struct store_port *port);
+/* Tells the users of all reads of this device that it failed; what the device answers later is dropped. */
+void port_reads_give_up(struct store_port *port, uint32_t device);
 void port_read_done(struct store_read *read);
 
 #endif

@@ -3,6 +3,8 @@
  * reader: reads of objects. A read has one buffer of the port; it takes whole checksum blocks from the device, verifies them, and
  * only then lends the wanted bytes as a slice. A block that does not match is never handed out.
  *
+ *   A read that its device does not answer in time fails as well, and is LATE until the answer comes.
+ *
  *   FREE -- store_read_begin --> READING -- port_read_done --> DONE -- store_read_take --> LENT -- last slice_release --> FREE
  *                                                                   `-- (failed) ------------------------------------> FREE
  */
@@ -120,7 +122,10 @@ int store_read_begin(struct store_port *port, struct store_object *object, uint6
         piece->length > extent->length - piece->start) {
         return ERR_CORRUPT;
     }
-    if (port->read_free_count == 0) {
+    if (port_watch_is_late(port, extent->device, WATCH_READ)) {
+        return ERR_DEVICE_FAILED;
+    }
+    if (port->read_free_count == 0 || !port_watch_may_read(port, extent->device)) {
         return -EAGAIN;
     }
     struct store_read *read = &port->reads[port->read_free[--port->read_free_count]];
@@ -139,6 +144,9 @@ int store_read_begin(struct store_port *port, struct store_object *object, uint6
     read->io.iov = &read->iov;
     read->io.iov_count = 1;
     read->io.user = read;
+    read->device = extent->device;
+    read->is_in_flight = true;
+    port_watch_begin(port, extent->device, WATCH_READ, read->span.read_len);
     dev_submit(port->read_queues[extent->device], &read->io);
     *out = read;
     return 0;
@@ -147,7 +155,15 @@ int store_read_begin(struct store_port *port, struct store_object *object, uint6
 void port_read_done(struct store_read *read)
 {
     struct store_port *port = read->port;
-    CHECK(read->state == READ_READING);
+    CHECK(read->is_in_flight);
+    read->is_in_flight = false;
+    port_watch_end(port, read->device, WATCH_READ, read->span.read_len);
+    if (read->state != READ_READING) { /* Given up meanwhile: its user knows, or was told in store_read_take. */
+        if (read->state == READ_LATE) {
+            port_read_free(port, read);
+        }
+        return;
+    }
     read->result = read->io.result;
     if (read->result == 0) {
         int64_t bad = extent_verify(read->extent, &read->span, read->buffer);
@@ -163,12 +179,28 @@ void port_read_done(struct store_read *read)
     list_append(&port->read_events, &read->node);
 }
 
+void port_reads_give_up(struct store_port *port, uint32_t device)
+{
+    for (uint32_t i = 0; i < port->read_count; i++) {
+        struct store_read *read = &port->reads[i];
+        if (read->state == READ_READING && read->device == device) {
+            read->result = ERR_DEVICE_FAILED;
+            read->state = READ_DONE;
+            list_append(&port->read_events, &read->node);
+        }
+    }
+}
+
 int store_read_take(struct store_read *read, struct slice *out)
 {
     struct store_port *port = read->port;
     CHECK(read->magic == READ_MAGIC);
     CHECK(read->state == READ_DONE);
     CHECK(!list_is_linked(&read->node)); /* reported by store_poll first */
+    if (read->result != 0 && read->is_in_flight) {
+        read->state = READ_LATE; /* The buffer is the device's until it answers. */
+        return read->result;
+    }
     if (read->result != 0) {
         port_read_free(port, read);
         return read->result;

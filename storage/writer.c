@@ -238,6 +238,7 @@ void put_write_done(struct put_write *write)
     CHECK(put->writes_in_flight > 0);
     write->extent->writes_in_flight--;
     put->writes_in_flight--;
+    port_watch_end(put->port, write->extent->desc.device, WATCH_WRITE, write->len);
     put->written += result == 0 ? write->unwritten : 0;
     pack_write_end(write);
     if (result != 0) {

@@ -108,6 +108,7 @@ void store_rig_open(struct store_rig *rig, const struct store_rig_options *optio
     store->ports_max = 1;
     store->index_readers = 1;
     store->flush_deadline_ns = 5 * NS_PER_S;
+    store->read_deadline_ns = 5 * NS_PER_S;
     snprintf(store->data_dir, sizeof(store->data_dir), "%s/data", rig->dir);
     for (uint32_t i = 0; i < store->device_count; i++) {
         snprintf(store->devices[i].path, sizeof(store->devices[i].path), "%s/store%u.img", rig->dir, i);

@@ -229,6 +229,107 @@ Test(store_faults, one_failed_device_leaves_the_other_working)
     free(bytes);
 }
 
+static void hang(struct store_rig *rig, uint32_t device, enum dev_op op)
+{
+    dev_fault_plan_set(
+        rig->devices[device],
+        &(struct dev_fault_plan){.kind = DEV_FAULT_HANG, .ops = 1U << op, .nth = 1, .from_then_on = true});
+}
+
+static void unhang(struct store_rig *rig, uint32_t device)
+{
+    dev_fault_plan_set(rig->devices[device], &(struct dev_fault_plan){.kind = DEV_FAULT_NONE});
+    dev_fault_release(rig->devices[device]);
+}
+
+static enum store_device_state state_of(struct store_rig *rig, uint32_t device)
+{
+    struct store_device_info info;
+    store_device_info(rig->store, device, &info);
+    return info.state;
+}
+
+/* A device that answers no write: who waits for it is told after the deadline, nobody else notices, and it comes back. */
+Test(store_faults, a_hanging_write_fails_its_uploads_and_no_others)
+{
+    struct store_rig rig;
+    uint8_t *bytes = make(64 * KIB, 6);
+    static const struct store_attributes attributes = {.etag = "e"};
+    struct store_put *puts[8];
+    uint32_t done = 0;
+    rig_open(&rig, "faults-hang-write", 2);
+    hang(&rig, 0, DEV_WRITE);
+    for (uint32_t i = 0; i < ARRAY_COUNT(puts); i++) {
+        char key[16] = {(char)('a' + i)};
+        puts[i] = store_rig_begin(&rig, key, 64 * KIB);
+        store_rig_append(&rig, puts[i], bytes, 64 * KIB, i * 64 * KIB);
+        store_put_finish(puts[i], &attributes, NULL);
+    }
+    for (uint32_t turn = 0; turn < 6000; turn++) {
+        store_rig_turn(&rig); /* 6 s of the store's time; the deadline is 5 */
+    }
+    cr_assert_eq(state_of(&rig, 0), STORE_DEVICE_SUSPECT);
+    for (uint32_t i = 0; i < ARRAY_COUNT(puts); i++) {
+        bool is_done = store_put_state(puts[i]) == STORE_PUT_DONE;
+        done += is_done;
+        cr_assert(is_done || store_put_error(puts[i]) == ERR_DEVICE_FAILED, "put %u", i);
+        if (!is_done) {
+            store_put_abort(puts[i]);
+        }
+    }
+    cr_assert_eq(done, 4, "half of the puts lie on the healthy device");
+    for (uint32_t i = 0; i < 6; i++) {
+        cr_assert_eq(store_rig_put(&rig, "later", bytes, 64 * KIB, 64 * KIB, 0), 0, "the other takes all");
+    }
+    unhang(&rig, 0);
+    for (uint32_t i = 0; i < ARRAY_COUNT(puts); i++) {
+        for (uint32_t turn = 0;
+             store_put_state(puts[i]) != STORE_PUT_DONE && store_put_state(puts[i]) != STORE_PUT_ABORTED; turn++) {
+            cr_assert_lt(turn, 10000U, "a put never ended");
+            store_rig_turn(&rig);
+        }
+        store_put_free(puts[i]);
+    }
+    cr_assert_eq(state_of(&rig, 0), STORE_DEVICE_OK, "it answered");
+    cr_assert_eq(store_rig_used(&rig), 5 * 64 * KIB, "four and the later one; nothing else is held");
+    cr_assert_eq(store_rig_put(&rig, "last", bytes, 64 * KIB, 64 * KIB, 0), 0);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
+/* The same for reads: a download of a silent device ends with an error, one of another goes on. */
+Test(store_faults, a_hanging_read_fails_its_downloads_and_no_others)
+{
+    struct store_rig rig;
+    uint8_t *bytes = make(64 * KIB, 6);
+    uint32_t on[2] = {2, 2}; /* key number that lies on device 0, 1 */
+    rig_open(&rig, "faults-hang-read", 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        char key[16] = {(char)('a' + i)};
+        uint64_t before = rig.store->devices[0].used;
+        cr_assert_eq(store_rig_put(&rig, key, bytes, 64 * KIB, 64 * KIB, 0), 0);
+        on[rig.store->devices[0].used == before ? 1 : 0] = i;
+    }
+    cr_assert(on[0] < 2 && on[1] < 2, "the devices take turns");
+    hang(&rig, 0, DEV_READ);
+    char silent[16] = {(char)('a' + on[0])};
+    char healthy[16] = {(char)('a' + on[1])};
+    cr_assert_eq(store_rig_compare(&rig, silent, bytes, 64 * KIB), ERR_DEVICE_FAILED, "after its deadline");
+    cr_assert_eq(state_of(&rig, 0), STORE_DEVICE_SUSPECT);
+    uint64_t before_ns = rig.now_ns;
+    cr_assert_eq(store_rig_compare(&rig, silent, bytes, 64 * KIB), ERR_DEVICE_FAILED, "and then at once");
+    cr_assert_lt(rig.now_ns - before_ns, NS_PER_S);
+    cr_assert_eq(store_rig_compare(&rig, healthy, bytes, 64 * KIB), 0);
+    unhang(&rig, 0);
+    for (uint32_t turn = 0; state_of(&rig, 0) != STORE_DEVICE_OK; turn++) {
+        cr_assert_lt(turn, 10000U);
+        store_rig_turn(&rig);
+    }
+    cr_assert_eq(store_rig_compare(&rig, silent, bytes, 64 * KIB), 0, "it answers again");
+    store_rig_close(&rig); /* CHECKs that every buffer came back */
+    free(bytes);
+}
+
 /* A reader of an overwritten object keeps its bytes, also when their space is wanted; it comes back after the last pin. */
 Test(store_faults, a_slow_reader_holds_space_and_sees_one_version)
 {
