@@ -246,7 +246,8 @@ const struct schema_row schema_rows[] = {
      .min = 100 * NS_PER_MS,
      .max = 10 * MINUTE,
      .default_text = "5s",
-     .help = "A device that answers no flush, or no write at all, for so long is suspect: new uploads go to the others until it answers, and "
+     .help = "A device that answers no flush, or no write at all, for so long is suspect: new uploads go to "
+             "the others until it answers, and "
              "uploads whose writes wait for it fail."},
     {.name = "store.read_deadline",
      .type = SCHEMA_DURATION,

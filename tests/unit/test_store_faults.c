@@ -284,7 +284,8 @@ Test(store_faults, a_hanging_write_fails_its_uploads_and_no_others)
     unhang(&rig, 0);
     for (uint32_t i = 0; i < ARRAY_COUNT(puts); i++) {
         for (uint32_t turn = 0;
-             store_put_state(puts[i]) != STORE_PUT_DONE && store_put_state(puts[i]) != STORE_PUT_ABORTED; turn++) {
+             store_put_state(puts[i]) != STORE_PUT_DONE && store_put_state(puts[i]) != STORE_PUT_ABORTED;
+             turn++) {
             cr_assert_lt(turn, 10000U, "a put never ended");
             store_rig_turn(&rig);
         }

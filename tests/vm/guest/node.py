@@ -17,9 +17,9 @@ PORT, RAW_PORT, ADMIN_PORT = 9000, 9001, 9600
 CONFIG = """\
 node:  {{ name: vm, data_dir: {data_dir}, workers: {workers}, staging_size: {staging} }}
 store:
-  devices: [ {{ path: {device} }} ]
+  devices: [ {devices} ]
   write_unit: {write_unit}
-listeners:
+{store}listeners:
   - {{ name: bulk, protocol: s3, address: "127.0.0.1:{port}", receive: {receive}, access: anonymous,
       rx_area_size: 4MiB, limits: {{ connections_max: 64, uploads_max: 64 }}{extra} }}
   - {{ name: pipe, protocol: raw, address: "127.0.0.1:{raw_port}", receive: socket, bucket: captures,
@@ -29,10 +29,12 @@ admin: {{ address: "127.0.0.1:{admin_port}" }}
 
 
 def write_config(path, device, data_dir, receive="socket", workers=1, extra="", shift=0,
-                 staging="8MiB", write_unit="1MiB"):
-    """Writes a configuration; `extra` continues the S3 listener's keys, `shift` moves all ports."""
+                 staging="8MiB", write_unit="1MiB", store=""):
+    """Writes a configuration; `device` may be several, separated by spaces; `store` is further lines of that section, `extra`
+    continues the S3 listener's keys, `shift` moves all ports."""
+    devices = ", ".join(f"{{ path: {path} }}" for path in device.split())
     with open(path, "w") as file:
-        file.write(CONFIG.format(device=device, data_dir=data_dir, receive=receive, workers=workers,
+        file.write(CONFIG.format(devices=devices, store=store, data_dir=data_dir, receive=receive, workers=workers,
                                  staging=staging, write_unit=write_unit, port=PORT + shift,
                                  raw_port=RAW_PORT + shift, admin_port=ADMIN_PORT + shift,
                                  extra=", " + extra if extra else ""))
