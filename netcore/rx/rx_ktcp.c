@@ -166,17 +166,34 @@ static uint32_t ignored_indices(const char *interface, uint32_t *indices, uint32
     return count;
 }
 
+static uint32_t index_max(void)
+{
+    uint32_t max = 0;
+    struct if_nameindex *all = if_nameindex();
+    for (const struct if_nameindex *one = all; one != NULL && one->if_index != 0; one++) {
+        max = one->if_index > max ? one->if_index : max;
+    }
+    if (all != NULL) {
+        if_freenameindex(all);
+    }
+    return max;
+}
+
 /* A listening socket that drops a segment keeps the kernel from answering it with RST: tcp_v4_rcv asks the filter of the socket that it
- * found, and a stray segment for our port finds the listening one. */
+ * found, and a stray segment for our port finds the listening one. An interface that did not exist when the filter was made may be
+ * the ignored one made anew, so that it is ignored too until ktcp_ignore looks again. */
 static int ignore_set(int fd, const char *interface)
 {
     uint32_t indices[IGNORED_MAX];
-    struct sock_filter code[IGNORED_MAX + 3];
+    struct sock_filter code[IGNORED_MAX + 4];
     uint32_t count = ignored_indices(interface, indices, IGNORED_MAX);
     uint16_t len = 0;
     code[len++] =
         (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(SKF_AD_OFF + SKF_AD_IFINDEX));
-    for (uint32_t i = 0; i < count; i++) { /* to the last instruction */
+    /* Each jumps to the last instruction. */
+    code[len++] =
+        (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, index_max(), (uint8_t)(count + 1), 0);
+    for (uint32_t i = 0; i < count; i++) {
         code[len++] =
             (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, indices[i], (uint8_t)(count - i), 0);
     }

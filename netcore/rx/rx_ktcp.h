@@ -113,7 +113,8 @@ int ktcp_open(struct ktcp *ktcp, const struct rx_options *options, const struct 
 void ktcp_close(struct ktcp *ktcp);
 
 /* From now on TCP that comes through this interface, or a VLAN on it, is dropped unanswered by the listening socket and what it
- * accepts: somebody else's engine answers it. 0 or -errno. */
+ * accepts: somebody else's engine answers it. So is what comes through interfaces that do not exist yet: call it again when there are
+ * others (xdp_port_generation). 0 or -errno. */
 int ktcp_ignore(struct ktcp *ktcp, const char *interface);
 
 /* Submission by a receive side: a fresh SQE bound to `op`. Fill it with io_uring_prep_* and call ktcp_submit. */

@@ -48,7 +48,7 @@ struct rx_xdp {
     uint32_t open;
     struct sockaddr_storage address;
     struct rx *cover;
-    uint64_t generation; /* of the hub's, that the cover's filter is for */
+    uint64_t generation; /* of the port, that the cover's filter is for */
     bool is_cover_first; /* whose events are taken first; by turns */
     bool is_accepting;
     bool is_listening; /* the program knows the address */
@@ -268,8 +268,9 @@ static void stats_update(struct rx_xdp *xdp)
 /* The interface may have come back as another one, which the kernel must not answer for either. */
 static void cover_ignore(struct rx_xdp *xdp)
 {
-    if (xdp->generation != xdp->hub->generation) {
-        xdp->generation = xdp->hub->generation;
+    uint64_t generation = xdp_port_generation(xdp->hub->port);
+    if (xdp->generation != generation) {
+        xdp->generation = generation;
         int rc = ktcp_ignore((struct ktcp *)xdp->cover, xdp->hub->interface);
         if (rc < 0) {
             LOG_WRN("xdp_cover", "interface=%s error=%s", xdp->hub->interface, LOG_Q(err_text(rc)));

@@ -397,7 +397,6 @@ static void renew(struct xdp_hub *hub)
     }
     hub->state = XDP_HUB_OPEN;
     hub->renewed++;
-    hub->generation++;
     LOG_WRN("xdp_renewed", "interface=%s queues=%u mode=%s connections=%u", hub->interface, hub->lane_count,
             LOG_Q(xsk_mode_text(hub->lanes[0].xsk.mode)), tcp_stats(hub->engine)->conns_used);
 }
@@ -481,9 +480,7 @@ static void watch(struct xdp_hub *hub)
     }
     bool is_busy = tcp_stats(hub->engine)->conns_used > 0 || hub->state != XDP_HUB_OPEN;
     hub->watch_ns = hub->now_ns + (is_busy ? WATCH_BUSY_NS : WATCH_IDLE_NS);
-    bool was_attached = hub->is_attached;
-    hub->is_attached = xdp_port_watch(hub->port, hub->now_ns);
-    hub->generation += hub->is_attached && !was_attached;
+    (void)xdp_port_watch(hub->port, hub->now_ns); /* It tells; frames come again once it is attached. */
     for (uint32_t i = 0; i < hub->lane_count && hub->state == XDP_HUB_OPEN; i++) {
         struct xdp_lane *lane = &hub->lanes[i];
         if (xsk_health(&lane->xsk) == XSK_LOST) {
@@ -757,7 +754,6 @@ int xdp_hub_take(const struct rx_options *options, struct xdp_hub **out, struct 
     hub->icmp_fds[0] = hub->icmp_fds[1] = hub->stray_fd = -1;
     hub->stray_op = (struct rx_op){.done = poll_done, .instance = hub};
     list_init(&hub->stray_op.node);
-    hub->is_attached = true;
     hub->users = 1;
     for (uint32_t i = 0; i < ARRAY_COUNT(hub->icmp_op); i++) {
         hub->icmp_op[i] = (struct rx_op){.done = poll_done, .instance = hub};

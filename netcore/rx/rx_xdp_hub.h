@@ -65,8 +65,7 @@ struct xdp_hub {
     uint64_t again_ns; /* when renewing is tried again */
     bool has_more;     /* the last turn did not take all */
     bool is_owed;      /* frames came back or packets may wait since the last turn */
-    bool is_attached;  /* the program was, at the last look */
-    uint64_t lost, renewed, stuck, too_big, moved_bytes, strayed, strays_lost, generation;
+    uint64_t lost, renewed, stuck, too_big, moved_bytes, strayed, strays_lost;
     struct rx_xdp_stats stats;
 };
 

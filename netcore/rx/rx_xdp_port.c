@@ -28,6 +28,7 @@
 #define STRAYS_MAX 256U             /* under way to one worker */
 #define ADDRESSES_AGAIN_NS NS_PER_S /* addresses that the host gets later belong to "any" too */
 #define ATTACH_AGAIN_NS NS_PER_S
+#define ABSENT_AGAIN_NS (50 * NS_PER_MS) /* the interface is not there */
 #define CARRIER_TRIES                                                                                        \
     500U /* of 20 ms: attaching resets the link of some drivers, and 10GBASE-T takes seconds */
 
@@ -64,6 +65,8 @@ struct xdp_port {
     bool is_attached;
     uint64_t again_ns; /* attaching is not tried before */
     uint64_t reattached;
+    _Atomic uint64_t generation;
+    uint32_t index_sum; /* of all interfaces: changes when one comes or goes */
     _Atomic uint32_t places_open;
     struct stray_place places[PLACES_MAX];
     uint64_t addresses_ns; /* when addresses are looked at again */
@@ -473,9 +476,10 @@ static void reattach(struct xdp_port *port, uint64_t now_ns)
     if (now_ns < port->again_ns) {
         return;
     }
-    port->again_ns = now_ns + ATTACH_AGAIN_NS;
     int rc = xsk_program_reattach(port->program);
+    port->again_ns = now_ns + (rc == -ENODEV ? ABSENT_AGAIN_NS : ATTACH_AGAIN_NS);
     if (rc == 0) {
+        port->generation++;
         port->is_attached = true;
         port->again_ns = 0;
         port->reattached++;
@@ -486,6 +490,25 @@ static void reattach(struct xdp_port *port, uint64_t now_ns)
         (void)xsk_program_refused(rc, true, port->interface, &err); /* rc is known. */
         LOG_ERR("xdp_not_reattached", "interface=%s error=%s", port->interface, LOG_Q(err.text));
     }
+}
+
+static void interfaces_refresh(struct xdp_port *port)
+{
+    uint32_t sum = 0;
+    struct if_nameindex *all = if_nameindex();
+    for (const struct if_nameindex *one = all; one != NULL && one->if_index != 0; one++) {
+        sum = sum * 31 + one->if_index;
+    }
+    if (all != NULL) {
+        if_freenameindex(all);
+    }
+    port->generation += sum != port->index_sum;
+    port->index_sum = sum;
+}
+
+uint64_t xdp_port_generation(const struct xdp_port *port)
+{
+    return port->generation;
 }
 
 bool xdp_port_watch(struct xdp_port *port, uint64_t now_ns)
@@ -499,6 +522,7 @@ bool xdp_port_watch(struct xdp_port *port, uint64_t now_ns)
     if (now_ns >= port->addresses_ns) {
         port->addresses_ns = now_ns + ADDRESSES_AGAIN_NS;
         wilds_refresh(port);
+        interfaces_refresh(port);
     }
     bool is_attached = port->is_attached;
     pthread_mutex_unlock(&ports_lock);

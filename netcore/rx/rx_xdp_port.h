@@ -33,6 +33,8 @@ void xdp_port_unlisten(struct xdp_port *port, const struct sockaddr_storage *add
 
 /* Attaches the program again if somebody has detached it. True: it is attached. */
 bool xdp_port_watch(struct xdp_port *port, uint64_t now_ns);
+/* Grows when the program was attached again, or the host has other interfaces than before. Any thread. */
+uint64_t xdp_port_generation(const struct xdp_port *port);
 /* Of one user only, so that sums over workers are right: the program's counters and how often it was attached again. False: of another. */
 bool xdp_port_counters(struct xdp_port *port, const void *user, uint64_t reasons[XSK_PROG_REASONS],
                        uint64_t *reattached);
