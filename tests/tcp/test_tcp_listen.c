@@ -170,6 +170,89 @@ Test(tcp_listen, stop_refuses_new_and_keeps_established)
     rig_close(&rig);
 }
 
+/* Two listeners of one engine: the events of each are taken apart, its own address goes before "any", and a number is used again only
+ * when the last connection is gone. */
+Test(tcp_listen, listeners_have_events_of_their_own)
+{
+    struct tcp_event event;
+    rig_open(&rig, &(struct tcp_config){0});
+    int own = tcp_listen(rig.engine, rig.first.tuple.local, 80);
+    cr_assert(own == 1, "0 is the rig's, on any address");
+    IN(OFFER);
+    cr_assert(rig_out(&rig) != NULL);
+    rig.peer->iss = rig.seg.seq;
+    rig.peer->seq = rig.peer->ack = 1;
+    IN(.seq = 1, .ack = 1);
+    cr_expect_eq(rig.opens, 1);
+    cr_expect_eq(tcp_listen_conns(rig.engine, 1), 1);
+    cr_expect_eq(tcp_listen_conns(rig.engine, 0), 0);
+    tcp_close(rig.engine, rig.now, rig.id);
+    tcp_abort(rig.engine, rig.now, rig.id);
+    cr_expect_eq(tcp_next_event_of(rig.engine, 0, &event), 0, "it is the other's");
+    cr_assert_eq(tcp_next_event_of(rig.engine, 1, &event), 1);
+    cr_expect_eq(event.kind, TCP_EVENT_CLOSED);
+    rig.closes++;
+    cr_assert(tcp_listen_stop(rig.engine, rig.first.tuple.local, 80) == 0);
+    cr_expect_eq(tcp_listen(rig.engine, rig.first.tuple.local, 81), 2,
+                 "the RST of 1's connection is not sent yet");
+    rig_drain_out(&rig);
+    cr_expect_eq(tcp_listen(rig.engine, rig.first.tuple.local, 82), 1);
+    rig_close(&rig);
+}
+
+Test(tcp_listen, a_listener_that_has_its_share_is_silent_and_others_go_on)
+{
+    struct peer second;
+    rig_open(&rig, &(struct tcp_config){0});
+    tcp_listen_limits(rig.engine, 0, &(struct tcp_limits){.conns_max = 1});
+    rig_handshake(&rig);
+    rig_peer_init(&rig, &second, 2, 4);
+    rig.peer = &second;
+    IN(OFFER);
+    EXPECT_NONE();
+    cr_expect_eq(tcp_listen_refused(rig.engine, 0), 1);
+    cr_expect_eq(COUNT(syn_conns_full), 1);
+    cr_assert(tcp_listen(rig.engine, second.tuple.local, 80) == 1);
+    IN(OFFER);
+    cr_expect(rig_out(&rig) != NULL && rig.seg.flags == (TCP_SYN | TCP_ACK | (rig.seg.flags & TCP_ECE)));
+    rig_close(&rig);
+}
+
+/* One of several engines must not reset what another may know; the last that is asked does. */
+Test(tcp_listen, a_stray_is_told_and_not_answered)
+{
+    struct tcp_out out = {.tuple = NULL, .seq = 5000, .ack = 6000, .window = 100};
+    static const uint8_t flags[] = {TCP_ACK, TCP_ACK | TCP_FIN, TCP_RST | TCP_ACK, TCP_RST};
+    uint8_t frame[256];
+    bool is_stray = false;
+    rig_open(&rig, &(struct tcp_config){0});
+    struct tcp_tuple from = rig.first.tuple;
+    memcpy(from.local, rig.first.tuple.peer, 16);
+    memcpy(from.peer, rig.first.tuple.local, 16);
+    from.local_port = rig.first.tuple.peer_port;
+    from.peer_port = rig.first.tuple.local_port;
+    out.tuple = &from;
+    out.link = &rig.first.link;
+    for (uint32_t i = 0; i < sizeof(flags); i++) {
+        out.flags = flags[i];
+        struct tcp_part part = {.addr = frame, .len = tcp_wire_emit(&out, frame, 0, 0), .token = 0};
+        (void)tcp_input_or_stray(rig.engine, rig.now, &part, 1, &is_stray);
+        cr_expect(is_stray, "flags %#x", flags[i]);
+        EXPECT_NONE();
+    }
+    out.flags = TCP_SYN;
+    struct tcp_part syn = {.addr = frame, .len = tcp_wire_emit(&out, frame, 0, 0), .token = 0};
+    (void)tcp_input_or_stray(rig.engine, rig.now, &syn, 1, &is_stray);
+    cr_expect(!is_stray, "a SYN is for whoever it reaches");
+    rig_drain_out(&rig);
+    from.local_port++;
+    out.flags = TCP_ACK;
+    struct tcp_part ack = {.addr = frame, .len = tcp_wire_emit(&out, frame, 0, 0), .token = 0};
+    (void)tcp_input(rig.engine, rig.now, &ack, 1);
+    cr_expect(rig_out(&rig) != NULL && (rig.seg.flags & TCP_RST) != 0, "the last one resets");
+    rig_close(&rig);
+}
+
 /* 2,000 SYNs from other addresses into 16 half-open slots, while a transfer goes on. */
 Test(tcp_listen, flood_keeps_established)
 {
