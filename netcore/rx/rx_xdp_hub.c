@@ -696,7 +696,7 @@ static int area_divide(struct xdp_hub *hub, const struct rx_options *options, st
 
 static int hub_open_parts(struct xdp_hub *hub, const struct rx_options *options, struct err *err)
 {
-    struct xdp_interface interface;
+    struct xdp_interface interface = {.mtu = 0};
     int rc = area_divide(hub, options, err);
     rc = rc == 0 ? xdp_interface_read(hub->interface, &interface, err) : rc;
     if (rc < 0) {
