@@ -478,17 +478,18 @@ Test(rx_contract, when_all_buffers_are_held_nothing_is_lost_and_release_resumes)
         }
         turn(&bench, sent > 0 ? 0 : NS_PER_MS);
     }
+    /* A NIC queue keeps some to itself and drops instead of telling us. */
+    bool holds_all = getenv("RX_INTERFACE") == NULL;
+    if (holds_all) {
+        PUMP_UNTIL(&bench, bench.rx->stats.buffers_free == 0 && bench.rx->stats.starved > 0);
+    }
     settle(&bench);
     uint64_t room = (uint64_t)bench.buffers * bench.rx->info.buffer_size;
     if (bench.rx->info.flow == RX_FLOW_READ) {
         cr_expect(bench.seen[place].bytes == room, "%lu", (unsigned long)bench.seen[place].bytes);
     }
     cr_expect(bench.seen[place].bytes <= room);
-    if (getenv("RX_INTERFACE") ==
-        NULL) { /* A NIC queue keeps some to itself and drops instead of telling us. */
-        cr_expect(bench.rx->stats.buffers_free == 0);
-        cr_expect(bench.rx->stats.starved > 0);
-    }
+    cr_expect(!holds_all || bench.rx->stats.buffers_free == 0);
     cr_expect(bench.seen[place].bytes < total);
     bench.hold = false;
     bench_release_all(&bench);
