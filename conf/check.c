@@ -129,9 +129,10 @@ static int check_protocol(const struct conf_listener *listener, const struct con
     return 0;
 }
 
+/* What the size of an area must be a multiple of: areas share the mapping, and so pages of 1 GiB. */
 static uint64_t page_size(enum arena_pages pages)
 {
-    return pages == ARENA_PAGES_1GIB ? GIB : pages == ARENA_PAGES_2MIB ? 2 * MIB : 4 * KIB;
+    return pages == ARENA_PAGES_NORMAL ? 4 * KIB : 2 * MIB;
 }
 
 static int check_memory(const struct conf_listener *listener, const struct conf_place *place, struct err *err)

@@ -440,7 +440,8 @@ const struct schema_row schema_rows[] = {
      .choices = pages,
      .default_text = "none",
      .help = "Pages of the receive area and staging pool. zcrx with buffers above 4KiB needs 2MiB or 1GiB "
-             "pages, reserved beforehand."},
+             "pages, reserved beforehand. Where too few of 1GiB are free, 2MiB pages are taken and the "
+             "log says why."},
     {.name = "listeners[].etag",
      .type = SCHEMA_CHOICE,
      .offset = LISTENER(etag),

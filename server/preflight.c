@@ -217,6 +217,26 @@ static uint64_t hugepages_free(const char *size)
     return count;
 }
 
+static uint64_t hugepages_need(const struct conf *conf, uint64_t page)
+{
+    return bytes_round_up(conf_memory_registered(conf), page) / page * conf->node.workers;
+}
+
+static void check_hugepages_of(struct preflight *preflight, uint64_t page, const char *size, const char *text)
+{
+    uint64_t need = hugepages_need(preflight->conf, page);
+    uint64_t have = hugepages_free(size);
+    if (have >= need || preflight->node_is_running) {
+        report(preflight, PREFLIGHT_OK, "huge pages", "%" PRIu64 " of %s needed, %" PRIu64 " free", need,
+               text, have);
+    } else {
+        report(preflight, PREFLIGHT_FAIL, "huge pages",
+               "%" PRIu64 " of %s needed, %" PRIu64 " free; reserve them: echo %" PRIu64
+               " > /sys/kernel/mm/hugepages/hugepages-%s/nr_hugepages",
+               need, text, have, need, size);
+    }
+}
+
 /* One mapping per worker holds staging and every area, so the largest page asked for by a listener is used for all of it. */
 static void check_hugepages(struct preflight *preflight)
 {
@@ -225,21 +245,19 @@ static void check_hugepages(struct preflight *preflight)
     for (uint32_t i = 0; i < conf->listener_count; i++) {
         pages = conf->listeners[i].hugepages > pages ? conf->listeners[i].hugepages : pages;
     }
-    if (pages == ARENA_PAGES_NORMAL) {
-        return;
+    uint64_t need = hugepages_need(conf, GIB);
+    uint64_t have = hugepages_free("1048576kB");
+    if (pages == ARENA_PAGES_1GIB && have < need && !preflight->node_is_running) {
+        report(preflight, PREFLIGHT_WARN, "huge pages",
+               "%" PRIu64 " of 1GiB needed, %" PRIu64 " free; pages of 2MiB are taken instead. They are "
+               "reserved at boot: hugepagesz=1G hugepages=%" PRIu64,
+               need, have, need);
+        pages = ARENA_PAGES_2MIB;
     }
-    uint64_t page = pages == ARENA_PAGES_1GIB ? GIB : 2 * MIB;
-    const char *size = pages == ARENA_PAGES_1GIB ? "1048576kB" : "2048kB";
-    uint64_t need = bytes_round_up(conf_memory_registered(conf), page) / page * conf->node.workers;
-    uint64_t have = hugepages_free(size);
-    if (have >= need || preflight->node_is_running) {
-        report(preflight, PREFLIGHT_OK, "huge pages", "%" PRIu64 " of %s needed, %" PRIu64 " free", need,
-               conf_hugepages_text(pages), have);
-    } else {
-        report(preflight, PREFLIGHT_FAIL, "huge pages",
-               "%" PRIu64 " of %s needed, %" PRIu64 " free; reserve them: echo %" PRIu64
-               " > /sys/kernel/mm/hugepages/hugepages-%s/nr_hugepages",
-               need, conf_hugepages_text(pages), have, need, size);
+    if (pages == ARENA_PAGES_1GIB) {
+        check_hugepages_of(preflight, GIB, "1048576kB", conf_hugepages_text(pages));
+    } else if (pages == ARENA_PAGES_2MIB) {
+        check_hugepages_of(preflight, 2 * MIB, "2048kB", conf_hugepages_text(pages));
     }
 }
 

@@ -275,6 +275,24 @@ static void host_print(const struct probe_host *host)
            refusal == NULL ? "the host can; per NIC below" : "no: ", refusal == NULL ? "" : refusal);
 }
 
+/* Queues in use for zero-copy receive, ours or another process's, with what was granted. */
+static void queues_print(const struct nic_state *nic)
+{
+    for (uint32_t i = 0; i < NIC_QUEUES_MAX; i++) {
+        const struct nic_queue *queue = &nic->queues[i];
+        char size[BYTES_SIZE_TEXT_MAX];
+        char pool[BYTES_SIZE_TEXT_MAX];
+        if (!queue->zcrx) {
+            continue;
+        }
+        bool is_reported = queue->zcrx_buf_len != 0 && queue->pool_buf_len != 0;
+        printf("  queue %u receives by zcrx: buffers of %s, its page pool of %s, %llu in flight\n", i,
+               is_reported ? bytes_format_size(queue->zcrx_buf_len, size) : "a size not reported",
+               is_reported ? bytes_format_size(queue->pool_buf_len, pool) : "a size not reported",
+               (unsigned long long)queue->pool_inflight);
+    }
+}
+
 static void nic_print(const struct probe_host *host, const char *interface, uint32_t buffer_size,
                       uint16_t port)
 {
@@ -297,6 +315,7 @@ static void nic_print(const struct probe_host *host, const char *interface, uint
     printf("  af_xdp %s\n", text);
     probe_nic_socket(nic, text);
     printf("  socket %s\n", text);
+    queues_print(nic);
     nic_state_free(nic);
     free(nic);
 }

@@ -83,6 +83,12 @@ static int thread_open_memory(struct thread *thread, struct err *err)
         .numa_node = -1,
     };
     rc = arena_open(&thread->arena, &arena, err);
+    if (rc < 0 && arena.pages == ARENA_PAGES_1GIB) {
+        LOG_WRN("hugepages_fallback", "worker=%u pages=%s why=%s", thread->index,
+                conf_hugepages_text(ARENA_PAGES_2MIB), LOG_Q(err->text));
+        arena.pages = ARENA_PAGES_2MIB;
+        rc = arena_open(&thread->arena, &arena, err);
+    }
     if (rc < 0) {
         uring_close(&thread->uring);
         return rc;
@@ -137,19 +143,23 @@ static void thread_close_port(struct thread *thread)
 static void thread_rx_opened(const struct thread *thread, uint32_t index, const struct rx_options *options)
 {
     const struct rx *rx = thread->rx[index];
-    uint32_t reported = 0;
+    struct nic_queue reported = {.napi_id = 0};
+    char pages[BYTES_SIZE_TEXT_MAX];
     struct err err = {""};
     if (rx->ops != &rx_zcrx_ops) {
         return;
     }
     peek_protect(thread->arena.base + options->area_offset, options->area_size);
     if (options->interface != NULL) {
-        (void)nic_queue_buffer_size(options->interface, options->queue, &reported,
-                                    &err); /* Kernels before 6.16 do not report it: 0. */
+        (void)nic_queue_read(options->interface, options->queue, &reported,
+                             &err); /* Kernels before 6.16 do not report sizes: 0. */
     }
-    LOG_INF("zcrx_queue", "name=%s interface=%s queue=%u rx_buffer_size=%u reported=%u buffers=%u",
+    LOG_INF("zcrx_queue",
+            "name=%s interface=%s queue=%u rx_buffer_size=%u reported=%u pool=%u buffers=%u "
+            "pages=%s",
             thread->conf->listeners[index].name, options->interface != NULL ? options->interface : "none",
-            options->queue, rx->info.buffer_size, reported, rx->info.buffers_total);
+            options->queue, rx->info.buffer_size, reported.zcrx_buf_len, reported.pool_buf_len,
+            rx->info.buffers_total, bytes_format_size(thread->arena.page_size, pages));
 }
 
 /* ---- sharing an interface --- */

@@ -63,8 +63,8 @@ int arena_open(struct arena *arena, const struct arena_options *options, struct 
 {
     memset(arena, 0, sizeof(*arena));
     uint64_t page_size = arena_page_size(options->pages);
-    uint64_t staging_size = bytes_round_up(options->staging_size, page_size);
-    uint64_t size = staging_size + bytes_round_up(options->area_size, page_size);
+    uint64_t staging_size = bytes_round_up(options->staging_size, page_size < 2 * MIB ? page_size : 2 * MIB);
+    uint64_t size = bytes_round_up(staging_size + options->area_size, page_size);
     CHECK(size > 0);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     if (page_size > MIB) {

@@ -6,7 +6,8 @@
  *   base                 base + staging_size                     base + size
  *   | staging             | receive area                          |
  *
- * Only the receive-area part is given to zcrx or AF_XDP. Sizes are multiples of the page size in force.
+ * Only the receive-area part is given to zcrx or AF_XDP. The whole is a multiple of the page size in force, and the area begins
+ * at a multiple of it or of 2 MiB, whichever is smaller: with 1 GiB pages staging and area share them.
  */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
@@ -22,8 +23,8 @@ enum arena_pages {
 };
 
 struct arena_options {
-    uint64_t staging_size; /* bytes, rounded up to the page size in force */
-    uint64_t area_size;    /* bytes, rounded up likewise; may be 0 */
+    uint64_t staging_size; /* bytes, rounded up to the page size in force, to 2 MiB at most */
+    uint64_t area_size;    /* bytes; may be 0. What fills the last page is the area's too. */
     enum arena_pages pages;
     int numa_node; /* preferred node, or -1 */
 };

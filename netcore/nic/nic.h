@@ -39,11 +39,13 @@ struct nic_feature {
 };
 
 struct nic_queue {
-    uint32_t napi_id;      /* 0: not reported */
-    bool zcrx;             /* an io_uring memory provider owns it */
-    uint32_t zcrx_buf_len; /* bytes, as the kernel reports; 0: not reported */
-    bool dmabuf;           /* a devmem memory provider owns it */
-    bool xsk;              /* an AF_XDP socket owns it */
+    uint32_t napi_id;       /* 0: not reported */
+    bool zcrx;              /* an io_uring memory provider owns it */
+    uint32_t zcrx_buf_len;  /* bytes, as the kernel reports; 0: not reported */
+    uint32_t pool_buf_len;  /* the same of the page pool that feeds the queue; 0: not reported */
+    uint64_t pool_inflight; /* buffers of that pool which the NIC or a socket or we hold */
+    bool dmabuf;            /* a devmem memory provider owns it */
+    bool xsk;               /* an AF_XDP socket owns it */
     bool leased;
     uint32_t
         buf_len; /* bytes of its receive buffers, in force now; 0: this kernel or driver does not report it */
@@ -214,7 +216,7 @@ enum nic_undo_scope {
 /* Undoes the journals in the directory. */
 int nic_undo_all(const char *directory, enum nic_undo_scope scope, struct err *err);
 
-/* The receive-buffer size the kernel reports for a queue's zcrx registration; 0 when it has none. */
-int nic_queue_buffer_size(const char *interface, uint32_t queue, uint32_t *size, struct err *err);
+/* What the kernel reports of a queue. 0, or -errno when the interface cannot be read. */
+int nic_queue_read(const char *interface, uint32_t queue, struct nic_queue *out, struct err *err);
 
 #endif

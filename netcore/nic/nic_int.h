@@ -21,6 +21,8 @@ void nic_parse_features(void *ctx, const struct nlattr *first, int len);
 void nic_parse_rss(void *ctx, const struct nlattr *first, int len);
 void nic_parse_dev(void *ctx, const struct nlattr *first, int len);
 void nic_parse_queue(void *ctx, const struct nlattr *first, int len);
+/* Page pools belong to a queue by its NAPI instance, so queues are parsed before them. */
+void nic_parse_page_pool(void *ctx, const struct nlattr *first, int len);
 
 /* SIOCETHTOOL with a command struct. 0 or -errno. */
 int nic_ioctl(const char *interface, void *command);

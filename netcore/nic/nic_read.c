@@ -391,6 +391,32 @@ void nic_parse_queue(void *ctx, const struct nlattr *first, int len)
     queue->zcrx_buf_len = size != NULL ? nla_get_u32(size) : 0;
 }
 
+/* The nest is there for pools that an io_uring registration feeds, and for no other. */
+void nic_parse_page_pool(void *ctx, const struct nlattr *first, int len)
+{
+    struct nic_state *state = ctx;
+    struct nlattr *attrs[NETDEV_A_PAGE_POOL_MAX + 1];
+    if (nla_parse(attrs, NETDEV_A_PAGE_POOL_MAX, (struct nlattr *)first, len, NULL) < 0 ||
+        attr_u32(attrs, NETDEV_A_PAGE_POOL_IFINDEX) != state->index ||
+        attrs[NETDEV_A_PAGE_POOL_IO_URING] == NULL || attrs[NETDEV_A_PAGE_POOL_DETACH_TIME] != NULL) {
+        return; /* A detached pool is of an earlier registration. */
+    }
+    uint32_t napi_id = attr_u32(attrs, NETDEV_A_PAGE_POOL_NAPI_ID);
+    struct nlattr *ring = attrs[NETDEV_A_PAGE_POOL_IO_URING];
+    struct nlattr *size = nla_find(nla_data(ring), nla_len(ring), NETDEV_A_IO_URING_PROVIDER_INFO_RX_BUF_LEN);
+    struct nlattr *inflight = attrs[NETDEV_A_PAGE_POOL_INFLIGHT];
+    for (uint32_t i = 0; i < NIC_QUEUES_MAX; i++) {
+        struct nic_queue *queue = &state->queues[i];
+        if (queue->zcrx && queue->napi_id == napi_id && napi_id != 0) {
+            queue->pool_buf_len = size != NULL ? nla_get_u32(size) : 0;
+            /* A number that may have 4 or 8 bytes, as small as it fits. */
+            queue->pool_inflight = inflight == NULL         ? 0
+                                   : nla_len(inflight) == 4 ? nla_get_u32(inflight)
+                                                            : nla_get_u64(inflight);
+        }
+    }
+}
+
 static void read_netdev(struct nic_state *state)
 {
     struct nic_genl genl;
@@ -404,6 +430,10 @@ static void read_netdev(struct nic_state *state)
     message = nic_genl_message(&genl, NETDEV_CMD_QUEUE_GET, NLM_F_DUMP);
     if (message != NULL && nla_put_u32(message, NETDEV_A_QUEUE_IFINDEX, state->index) == 0) {
         (void)nic_genl_call(&genl, message, nic_parse_queue, state); /* Linux 6.8 */
+    }
+    message = nic_genl_message(&genl, NETDEV_CMD_PAGE_POOL_GET, NLM_F_DUMP);
+    if (message != NULL) {
+        (void)nic_genl_call(&genl, message, nic_parse_page_pool, state); /* Linux 6.8, all interfaces */
     }
     nic_genl_close(&genl);
 }
@@ -505,7 +535,7 @@ void nic_state_free(struct nic_state *state)
     state->context_count = 0;
 }
 
-int nic_queue_buffer_size(const char *interface, uint32_t queue, uint32_t *size, struct err *err)
+int nic_queue_read(const char *interface, uint32_t queue, struct nic_queue *out, struct err *err)
 {
     struct nic_state *state = calloc(1, sizeof(*state));
     if (state == NULL) {
@@ -513,7 +543,10 @@ int nic_queue_buffer_size(const char *interface, uint32_t queue, uint32_t *size,
     }
     int rc = nic_read(interface, state, err);
     if (rc == 0) {
-        *size = queue < NIC_QUEUES_MAX ? state->queues[queue].zcrx_buf_len : 0;
+        memset(out, 0, sizeof(*out));
+        if (queue < NIC_QUEUES_MAX) {
+            *out = state->queues[queue];
+        }
         nic_state_free(state);
     }
     free(state);

@@ -219,6 +219,18 @@ static void plan_foreign_rules(const struct nic_state *state, const struct nic_w
     }
 }
 
+/* Does the rule take all of our port's packets, or a part of them by the client's port? It may name no address where ours does. */
+static bool rule_takes_ours(const struct nic_wish *wish, const struct ethtool_rx_flow_spec *have)
+{
+    struct ethtool_rx_flow_spec narrow = *have;
+    if ((have->flow_type & ~FLOW_RSS) == TCP_V4_FLOW && have->m_u.tcp_ip4_spec.ip4dst == 0 &&
+        wish->address4 != 0) {
+        narrow.h_u.tcp_ip4_spec.ip4dst = wish->address4;
+        narrow.m_u.tcp_ip4_spec.ip4dst = 0xffffffff;
+    }
+    return rule_is_ours(wish, &narrow);
+}
+
 /* A rule for our own port that leads elsewhere, or all of it to one of several queues: the NIC would follow it and not ours. */
 static void plan_rival_rules(const struct nic_state *state, const struct nic_wish *wish,
                              struct nic_plan *plan)
@@ -228,7 +240,7 @@ static void plan_rival_rules(const struct nic_state *state, const struct nic_wis
         bool is_ipv6 = (have->flow_type & ~FLOW_RSS) == TCP_V6_FLOW;
         bool is_part = (is_ipv6 ? have->m_u.tcp_ip6_spec.psrc : have->m_u.tcp_ip4_spec.psrc) != 0;
         bool is_right = wish_has_queue(wish, have->ring_cookie) && (is_part || wish->queue_count == 1);
-        if ((have->flow_type & FLOW_RSS) != 0 || is_right || !rule_is_ours(wish, have)) {
+        if ((have->flow_type & FLOW_RSS) != 0 || is_right || !rule_takes_ours(wish, have)) {
             continue;
         }
         nic_plan_refuse(plan,

@@ -8,6 +8,7 @@
 #include "ring/zcrx_area.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,6 +17,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
+#define ZCRX_TEXT_MAX 320U
 #define ZCRX_ENTRIES_MIN 64U
 #define ZCRX_ENTRIES_MAX 32768U /* IO_RQ_MAX_ENTRIES */
 
@@ -110,6 +112,48 @@ static int zcrx_buffers_open(struct zcrx_area *area)
     return 0;
 }
 
+/* These three may mean the size; the area's own shape comes before the driver, so it is not asked about what cannot be. */
+static bool zcrx_is_about_size(int rc, const struct zcrx_area_options *options)
+{
+    return options->buffer_size != 0 && !options->no_device &&
+           (rc == -EINVAL || rc == -EOPNOTSUPP || rc == -ERANGE);
+}
+
+static int zcrx_try(const struct zcrx_area_options *options, uint32_t buffer_size)
+{
+    struct uring uring;
+    struct uring_options ring = {.sq_entries = 4, .cq_entries = 8, .want_cqe32 = true};
+    struct zcrx_area area;
+    struct zcrx_area_options trial = *options;
+    int rc = uring_open(&uring, &ring, NULL);
+    if (rc < 0) {
+        return rc;
+    }
+    memset(&area, 0, sizeof(area));
+    area.uring = &uring;
+    trial.buffer_size = buffer_size;
+    rc = zcrx_region_map(&area, ZCRX_ENTRIES_MIN);
+    if (rc == 0) {
+        rc = zcrx_register_once(&area, &trial, false);
+        uring_close(&uring); /* Ends the registration, and with it the kernel's use of the region. */
+        munmap(area.region, area.region_size);
+        return rc;
+    }
+    uring_close(&uring);
+    return rc;
+}
+
+uint32_t zcrx_area_accepted(const struct zcrx_area_options *options)
+{
+    uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);
+    for (uint32_t size = options->buffer_size / 2; size > page; size /= 2) {
+        if (zcrx_try(options, size) == 0) {
+            return size;
+        }
+    }
+    return zcrx_try(options, 0) == 0 ? 0 : ZCRX_SIZE_NONE;
+}
+
 int zcrx_area_open(struct zcrx_area *area, const struct zcrx_area_options *options, struct err *err)
 {
     memset(area, 0, sizeof(*area));
@@ -129,7 +173,8 @@ int zcrx_area_open(struct zcrx_area *area, const struct zcrx_area_options *optio
                                 false); /* Kernels before the statistics refuse a non-zero field. */
     }
     if (rc < 0) {
-        rc = zcrx_area_refused(rc, options, err);
+        uint32_t accepted = zcrx_is_about_size(rc, options) ? zcrx_area_accepted(options) : ZCRX_SIZE_NONE;
+        rc = zcrx_area_refused(rc, accepted, options, err);
     } else {
         rc = zcrx_buffers_open(area);
     }
@@ -265,10 +310,11 @@ static const struct zcrx_refusal zcrx_refusals[] = {
     {-ENOMEM,
      "memory for the area was refused; raise RLIMIT_MEMLOCK (ulimit -l, systemd LimitMEMLOCK=) or give "
      "CAP_IPC_LOCK"},
+    {-ERANGE, "out of range: the queue does not exist, or the area is not contiguous in the buffer size (set "
+              "hugepages: 2MiB)"},
     {-EFAULT, "the area cannot be pinned: it must be writable anonymous or huge page memory"},
     {-EOPNOTSUPP, "the driver does not offer zero-copy receive on this queue (bnxt, mlx5 from ConnectX-7, "
-                  "gve DQO and fbnic "
-                  "do), or does not take this buffer size (rx_buffer_size: 0 asks for its default)"},
+                  "gve DQO and fbnic do)"},
     {-EINVAL,
      "the kernel refused the set-up: tcp-data-split must be set explicitly (ethtool -G NAME tcp-data-split "
      "on "
@@ -276,28 +322,51 @@ static const struct zcrx_refusal zcrx_refusals[] = {
      "CONFIG_IO_URING_ZCRX (Linux 6.15; 7.1 for device-less)"},
 };
 
-int zcrx_area_refused(int rc, const struct zcrx_area_options *options, struct err *err)
+/* Who refused a size, from the error, what the memory is and what else was accepted. False: the size was not the reason. */
+static bool zcrx_size_refused(int rc, uint32_t accepted, const struct zcrx_area_options *options,
+                              char text[ZCRX_TEXT_MAX])
+{
+    char unit[BYTES_SIZE_TEXT_MAX];
+    char size[BYTES_SIZE_TEXT_MAX];
+    if (rc == -ERANGE && options->page_size != 0 && options->buffer_size > options->page_size) {
+        snprintf(text, ZCRX_TEXT_MAX,
+                 "huge pages: the area's memory is contiguous in units of %s only; set hugepages: 2MiB, or "
+                 "rx_buffer_size: 0",
+                 bytes_format_size(options->page_size, unit));
+    } else if (rc == -ERANGE && options->buffer_size != 0 &&
+               (options->len % options->buffer_size != 0 ||
+                (uintptr_t)options->addr % options->buffer_size != 0)) {
+        snprintf(text, ZCRX_TEXT_MAX,
+                 "alignment: the area's address and length must be multiples of the buffer size");
+    } else if (accepted == 0) {
+        snprintf(text, ZCRX_TEXT_MAX,
+                 "kernel or driver: only the default size is accepted, rx_buffer_size: 0 (Linux 7.0 takes "
+                 "larger ones; of the drivers, gve and fbnic take none, bnxt 32KiB, mlx5 128KiB)");
+    } else if (accepted != ZCRX_SIZE_NONE) {
+        snprintf(text, ZCRX_TEXT_MAX,
+                 "driver: it accepts buffers up to %s; set rx_buffer_size: %s or less, or 0 for its default",
+                 bytes_format_size(accepted, size), size);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+int zcrx_area_refused(int rc, uint32_t accepted, const struct zcrx_area_options *options, struct err *err)
 {
     char size[BYTES_SIZE_TEXT_MAX];
+    char text[ZCRX_TEXT_MAX];
     const char *where = options->interface != NULL ? options->interface : "no device";
     bytes_format_size(options->buffer_size, size);
-    if (rc == -ERANGE) {
-        return err_set(err, rc,
-                       "zero-copy receive on %s queue %u with buffers of %s: out of range. Either the queue "
-                       "does not exist, "
-                       "or the NIC's largest buffer is smaller (bnxt 32KiB, mlx5 128KiB, gve and fbnic their "
-                       "default only), "
-                       "or the area is not contiguous in that size: set hugepages: 2MiB",
-                       where, options->queue, size);
-    }
-    for (size_t i = 0; i < ARRAY_COUNT(zcrx_refusals); i++) {
+    const char *why = zcrx_size_refused(rc, accepted, options, text) ? text : err_text(rc);
+    for (size_t i = 0; why != text && i < ARRAY_COUNT(zcrx_refusals); i++) {
         if (zcrx_refusals[i].rc == rc) {
-            return err_set(err, rc, "zero-copy receive on %s queue %u with buffers of %s: %s", where,
-                           options->queue, size, zcrx_refusals[i].text);
+            why = zcrx_refusals[i].text;
+            break;
         }
     }
     return err_set(err, rc, "zero-copy receive on %s queue %u with buffers of %s: %s", where, options->queue,
-                   size, err_text(rc));
+                   size, why);
 }
 
 /* ---- references and refills ------------------------------------------------------------------------------------ */

@@ -58,6 +58,7 @@ struct zcrx_area_options {
     uint32_t buffer_size;     /* bytes; 0: the driver's default (a page) */
     uint32_t interface_index; /* 0 with no_device */
     uint32_t queue;
+    uint64_t page_size;    /* of the area's memory, bytes: what is contiguous for sure; 0: not known */
     bool no_device;        /* ZCRX_REG_NODEV: any socket, loopback too; the kernel copies every byte */
     const char *interface; /* for messages; NULL with no_device */
     /* Test seam: replaces io_uring_register_ifq. NULL in production. */
@@ -136,7 +137,14 @@ int zcrx_area_flush(struct zcrx_area *area);
 uint64_t zcrx_area_copied_bytes(const struct zcrx_area *area);
 uint64_t zcrx_area_copied_count(const struct zcrx_area *area);
 
-/* The sentence for a refused registration; pure, so that the whole table is tested. */
-int zcrx_area_refused(int rc, const struct zcrx_area_options *options, struct err *err);
+#define ZCRX_SIZE_NONE UINT32_MAX
+
+/* After a refusal of options->buffer_size: the largest smaller size that is accepted (0: only the default), or ZCRX_SIZE_NONE. Tries
+ * each on a ring of its own, so that nothing stays registered; restarts the queue where one is accepted. */
+uint32_t zcrx_area_accepted(const struct zcrx_area_options *options);
+
+/* The sentence for a refused registration: which of kernel, driver, huge pages, alignment or set-up refused, and what would be
+ * accepted. `accepted`: of zcrx_area_accepted. Pure, so that the whole table is tested. Returns rc. */
+int zcrx_area_refused(int rc, uint32_t accepted, const struct zcrx_area_options *options, struct err *err);
 
 #endif

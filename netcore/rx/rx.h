@@ -143,7 +143,8 @@ struct rx_options {
     const struct rx_share *share; /* af_xdp; NULL: the listener has its interface and `queue` alone */
     const char *
         ignore_interface; /* socket: TCP that comes through it (or a VLAN on it) is dropped unanswered; NULL: none */
-    const void *filter; /* a filter above a backend (TLS): its own options; NULL otherwise */
+    uint32_t records_max; /* zcrx: completions recorded ahead of rx_poll, power of two; 0: 16,384 */
+    const void *filter;   /* a filter above a backend (TLS): its own options; NULL otherwise */
 };
 
 struct rx;

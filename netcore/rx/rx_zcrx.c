@@ -34,7 +34,7 @@
 #include "rx/rx_group.h"
 #include "rx/rx_ktcp.h"
 
-#define ZCRX_RECORDS 16384U /* power of two */
+#define ZCRX_RECORDS 16384U /* power of two; what rx_options.records_max is by default */
 #define ZCRX_RETRY_MIN_NS NS_PER_MS
 #define ZCRX_RETRY_MAX_NS (64 * NS_PER_MS)
 #define ZCRX_LATE_NS NS_PER_MS /* until a borrowed buffer's next message home is tried again */
@@ -55,6 +55,7 @@ struct rx_zcrx {
     int32_t buf_index;
     uint32_t conn_buffers_max;
     struct zcrx_record *records;
+    uint32_t record_max;  /* power of two */
     uint32_t record_head; /* next to act on */
     uint32_t record_tail; /* next to write */
     bool holding;         /* counted in uring.reap_holds */
@@ -105,8 +106,8 @@ static void zcrx_record(struct rx_op *op, const struct io_uring_cqe *cqe)
     struct rx_zcrx *zc = op->instance;
     struct ktcp_conn *conn = op->subject;
     const struct io_uring_zcrx_cqe *fragment = (const struct io_uring_zcrx_cqe *)(cqe + 1);
-    struct zcrx_record *record = &zc->records[zc->record_tail++ & (ZCRX_RECORDS - 1)];
-    CHECK(zc->record_tail - zc->record_head <= ZCRX_RECORDS);
+    struct zcrx_record *record = &zc->records[zc->record_tail++ & (zc->record_max - 1)];
+    CHECK(zc->record_tail - zc->record_head <= zc->record_max);
     *record = (struct zcrx_record){.conn = conn,
                                    .offset = cqe->res > 0 ? fragment->off : 0,
                                    .source = conn->source,
@@ -116,7 +117,7 @@ static void zcrx_record(struct rx_op *op, const struct io_uring_cqe *cqe)
     if (!record->more) {
         ktcp_op_end(&zc->ktcp, op);
     }
-    if (zc->record_tail - zc->record_head == ZCRX_RECORDS && !zc->holding) {
+    if (zc->record_tail - zc->record_head == zc->record_max && !zc->holding) {
         zc->holding = true;
         zc->ktcp.uring->reap_holds++;
     }
@@ -124,7 +125,7 @@ static void zcrx_record(struct rx_op *op, const struct io_uring_cqe *cqe)
 
 static struct zcrx_record zcrx_record_take(struct rx_zcrx *zc)
 {
-    struct zcrx_record record = zc->records[zc->record_head++ & (ZCRX_RECORDS - 1)];
+    struct zcrx_record record = zc->records[zc->record_head++ & (zc->record_max - 1)];
     record.conn->records--;
     if (zc->holding) {
         zc->holding = false;
@@ -665,6 +666,7 @@ static int zcrx_area_of(struct rx_zcrx *zc, const struct rx_options *options, st
                                              .len = options->area_size,
                                              .buffer_size = options->buffer_size,
                                              .queue = options->queue,
+                                             .page_size = options->arena->page_size,
                                              .no_device = options->interface == NULL,
                                              .interface = options->interface};
     if (options->interface != NULL) {
@@ -779,7 +781,9 @@ static int zcrx_open(const struct rx_options *options, struct rx **out, struct e
     rx->ops = &rx_zcrx_ops;
     rx->owner = (struct slice_owner){.retain = zcrx_slice_retain, .release = zcrx_slice_release};
     zc->buf_index = options->arena->buf_index;
-    zc->records = calloc(ZCRX_RECORDS, sizeof(*zc->records));
+    zc->record_max = options->records_max > 0 ? options->records_max : ZCRX_RECORDS;
+    CHECK(bytes_is_power_of_two(zc->record_max));
+    zc->records = calloc(zc->record_max, sizeof(*zc->records));
     int rc = zc->records == NULL ? err_set(err, -ENOMEM, "out of memory")
                                  : zcrx_open_parts(zc, options, &receive, err);
     if (rc < 0) {

@@ -276,6 +276,23 @@ Test(arena, staging_and_area_are_one_mapping)
     arena_close(&arena);
 }
 
+/* A page of 1 GiB must be reserved at boot on most machines. */
+Test(arena, staging_and_area_share_pages_of_1gib)
+{
+    struct arena arena;
+    struct err err = {""};
+    struct arena_options options = {
+        .staging_size = 5000, .area_size = 64 * MIB, .pages = ARENA_PAGES_1GIB, .numa_node = -1};
+    int rc = arena_open(&arena, &options, &err);
+    if (rc < 0) {
+        cr_expect(strstr(err.text, "huge pages of 1GiB, and 0 are free") != NULL, "%s", err.text);
+        cr_skip_test("host: no free huge page of 1 GiB");
+    }
+    cr_expect(arena.size == GIB && arena.page_size == GIB && arena.staging_size == 2 * MIB);
+    cr_expect(((uintptr_t)arena_area(&arena) & (2 * MIB - 1)) == 0);
+    arena_close(&arena);
+}
+
 Test(arena, huge_pages_that_are_not_there_are_refused_with_the_numbers)
 {
     struct arena arena;

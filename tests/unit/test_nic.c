@@ -344,6 +344,10 @@ Test(nic_plan, a_rule_that_leads_our_own_port_elsewhere_is_refused)
     state.rule_count = 1;
     nic_plan_zcrx(&state, &wish, &plan);
     cr_expect(refused_with("steers port 9000 to queue 3 alone"), "%s", plan.refusals[0]);
+    wish.address4 = inet_addr("10.1.2.3"); /* the rule names no address, so it takes ours too */
+    nic_plan_zcrx(&state, &wish, &plan);
+    cr_expect(refused_with("steers port 9000 to queue 3 alone"), "%s", plan.refusals[0]);
+    wish.address4 = 0;
     state.rules[0].spec.ring_cookie = 6; /* one of ours, but of two */
     wish.queue_first = 6;
     wish.queue_count = 2;
@@ -559,6 +563,40 @@ Test(nic_parse, queues_and_their_owners)
     nla_put_u32(message, NETDEV_A_QUEUE_TYPE, NETDEV_QUEUE_TYPE_RX);
     parse(message, nic_parse_queue); /* out of range: ignored, not written */
     cr_expect(state.queue_count == 1);
+}
+
+static void put_page_pool(struct nl_msg *message, uint32_t index, uint32_t napi, uint32_t size, bool detached)
+{
+    nla_put_u32(message, NETDEV_A_PAGE_POOL_IFINDEX, index);
+    nla_put_u32(message, NETDEV_A_PAGE_POOL_NAPI_ID, napi);
+    nla_put_u32(message, NETDEV_A_PAGE_POOL_INFLIGHT, 12); /* a kernel "uint": 4 bytes as long as it fits */
+    if (detached) {
+        nla_put_u32(message, NETDEV_A_PAGE_POOL_DETACH_TIME, 3);
+    }
+    struct nlattr *nest = nla_nest_start(message, NETDEV_A_PAGE_POOL_IO_URING);
+    nla_put_u32(message, NETDEV_A_IO_URING_PROVIDER_INFO_RX_BUF_LEN, size);
+    nla_nest_end(message, nest);
+}
+
+Test(nic_parse, page_pools_belong_to_the_queue_of_their_napi)
+{
+    static const struct {
+        uint32_t index, napi, size;
+        bool detached;
+    } pools[] = {{4, 901, 32768, false}, {9, 902, 4096, false}, {4, 902, 65536, true}, {4, 903, 4096, false}};
+    state_template("netdevsim");
+    state.index = 4;
+    state.queues[1] = (struct nic_queue){.napi_id = 901, .zcrx = true};
+    state.queues[2] = (struct nic_queue){.napi_id = 902, .zcrx = true};
+    state.queues[3] = (struct nic_queue){.napi_id = 903};
+    for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++) {
+        struct nl_msg *message = message_new();
+        put_page_pool(message, pools[i].index, pools[i].napi, pools[i].size, pools[i].detached);
+        parse(message, nic_parse_page_pool);
+    }
+    cr_expect(state.queues[1].pool_buf_len == 32768 && state.queues[1].pool_inflight == 12);
+    cr_expect(state.queues[2].pool_buf_len == 0, "another interface's, and one of an earlier registration");
+    cr_expect(state.queues[3].pool_buf_len == 0, "not a queue of ours");
 }
 
 Test(nic_parse, rss_tables_of_this_interface_only)

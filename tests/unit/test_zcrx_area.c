@@ -37,7 +37,7 @@ static int register_fake(struct io_uring *ring, void *arg)
     return 0;
 }
 
-static uint8_t memory[BUFFERS * BUFFER] __attribute__((aligned(4096)));
+static uint8_t memory[BUFFERS * BUFFER] __attribute__((aligned(32768)));
 
 static void area_open(struct zcrx_area *area)
 {
@@ -276,7 +276,7 @@ Test(zcrx_area, each_refusal_names_its_cause_and_remedy)
     } rows[] = {
         {-EPERM, "CAP_NET_ADMIN"},          {-EINVAL, "tcp-data-split"}, {-ENODEV, "does not exist"},
         {-ENETDOWN, "bring it up"},         {-EAGAIN, "bring it up"},    {-EOPNOTSUPP, "bnxt, mlx5"},
-        {-ERANGE, "hugepages: 2MiB"},       {-EEXIST, "XDP program"},    {-EBUSY, "AF_XDP"},
+        {-ERANGE, "queue does not exist"},  {-EEXIST, "XDP program"},    {-EBUSY, "AF_XDP"},
         {-ENODATA, "header split"},         {-ENOMEM, "RLIMIT_MEMLOCK"}, {-EFAULT, "pinned"},
         {-E2BIG, "Argument list too long"},
     };
@@ -295,5 +295,52 @@ Test(zcrx_area, each_refusal_names_its_cause_and_remedy)
         cr_expect(zcrx_area_open(&area, &options, &err) == rows[i].rc);
         cr_expect(strstr(err.text, "on eth7 queue 3 with buffers of 32KiB: ") != NULL, "%s", err.text);
         cr_expect(strstr(err.text, rows[i].must_say) != NULL, "%d: %s", rows[i].rc, err.text);
+    }
+}
+
+/* A driver with a largest size: what is above is refused as `register_above`. */
+static uint32_t register_largest;
+static int register_above;
+
+static int register_limited(struct io_uring *ring, void *arg)
+{
+    const struct io_uring_zcrx_ifq_reg *reg = arg;
+    register_rc = reg->rx_buf_len > register_largest ? register_above : 0;
+    return register_fake(ring, arg);
+}
+
+Test(zcrx_area, a_refused_size_names_who_refused_and_what_is_accepted)
+{
+    static const struct {
+        uint32_t size;
+        uint32_t largest; /* 0: only the default */
+        int rc;
+        uint64_t page_size;
+        uint64_t len;
+        const char *must_say;
+    } rows[] = {
+        {1 << 20, 32 << 10, -ERANGE, 2 << 20, 8 << 20, "driver: it accepts buffers up to 32KiB"},   /* bnxt */
+        {1 << 20, 128 << 10, -ERANGE, 2 << 20, 8 << 20, "driver: it accepts buffers up to 128KiB"}, /* mlx5 */
+        {32 << 10, 0, -EOPNOTSUPP, 2 << 20, 8 << 20, "only the default size is accepted"},          /* gve */
+        {32 << 10, 0, -EINVAL, 2 << 20, 8 << 20, "only the default size is accepted"}, /* Linux 6.15 */
+        {32 << 10, 0, -ERANGE, 4 << 10, 8 << 20,
+         "huge pages: the area's memory is contiguous in units of 4KiB"},
+        {32 << 10, 0, -ERANGE, 2 << 20, (8 << 20) + 4096, "alignment"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        struct zcrx_area area;
+        static struct uring uring;
+        struct zcrx_area_options options = {.uring = &uring,
+                                            .addr = (uint8_t *)(uintptr_t)(64 << 20), /* never touched */
+                                            .len = rows[i].len,
+                                            .buffer_size = rows[i].size,
+                                            .page_size = rows[i].page_size,
+                                            .interface = "eth7",
+                                            .register_fn = register_limited};
+        struct err err = {""};
+        register_largest = rows[i].largest;
+        register_above = rows[i].rc;
+        cr_expect(zcrx_area_open(&area, &options, &err) == rows[i].rc, "row %zu", i);
+        cr_expect(strstr(err.text, rows[i].must_say) != NULL, "row %zu: %s", i, err.text);
     }
 }

@@ -25,16 +25,18 @@ def pushed(text, pair, connections, size, seed):
     return vmtest.check(text, status == 0, out)
 
 
-def pushed_while(text, pair, disturb, seed, size=24 * MIB):
-    """Pushes two objects; `disturb` runs again and again meanwhile."""
+def pushed_while(text, pair, disturb, seed, size=24 * MIB, most=16):
+    """Pushes two objects; `disturb` runs again and again meanwhile, until it has done so often enough: on a slow machine an upload
+    that is disturbed all the time would never end."""
     result = []
     pusher = threading.Thread(target=lambda: result.append(zcrxnode.push(pair, 2, size, seed)))
     pusher.start()
     turns = 0
-    while pusher.is_alive():
+    while pusher.is_alive() and turns < most:
         disturb()
         turns += 1
         pusher.join(0.5)
+    pusher.join()
     out, status = result[0]
     vmtest.check(f"{text} ({turns} times)", status == 0 and turns > 0, out)
 

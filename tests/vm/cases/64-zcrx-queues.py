@@ -29,16 +29,17 @@ def pushed(text, pair, connections, size, seed):
     return vmtest.check(text, status == 0, out)
 
 
-def pushed_while(text, pair, disturb, connections, size, seed):
-    """Pushes; `disturb(turn)` runs again and again meanwhile."""
+def pushed_while(text, pair, disturb, connections, size, seed, most=40):
+    """Pushes; `disturb(turn)` runs again and again meanwhile, `most` times."""
     result = []
     pusher = threading.Thread(target=lambda: result.append(zcrxnode.push(pair, connections, size, seed)))
     pusher.start()
     turns = 0
-    while pusher.is_alive():
+    while pusher.is_alive() and turns < most:
         disturb(turns)
         turns += 1
         pusher.join(0.3)
+    pusher.join()
     out, status = result[0]
     vmtest.check(f"{text} ({turns} times)", status == 0 and turns > 0, out)
 
