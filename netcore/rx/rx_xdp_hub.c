@@ -392,7 +392,9 @@ static void renew(struct xdp_hub *hub)
     }
     if (rc < 0) {
         lanes_drop(hub, done);
-        LOG_DBG("xdp_not_renewed", "interface=%s error=%s", hub->interface, LOG_Q(err.text));
+        if (rc != -EBUSY && rc != -ENODEV && rc != -ENETDOWN) { /* else it only takes its time */
+            LOG_ERR("xdp_not_renewed", "interface=%s error=%s", hub->interface, LOG_Q(err.text));
+        }
         return;
     }
     hub->state = XDP_HUB_OPEN;

@@ -535,6 +535,91 @@ Test(xsk_veth, one_flush_sends_more_than_the_kernel_takes_at_once)
     rig_close();
 }
 
+/* The interface goes with everything on it and comes back under its name. Frames that somebody holds stay held through it, what lay in
+ * rings is free again, and both program and socket work on. */
+Test(xsk_veth, a_lost_interface_is_seen_and_socket_and_program_are_renewed_over_the_same_frames)
+{
+    struct frame frame;
+    struct xsk_part held, part;
+    struct err err = {""};
+    uint32_t index;
+    rig_open();
+    tcp4(&frame, PORT, 1000);
+    inject(&frame);
+    cr_assert(collect(&held, 1) == 1);
+    cr_expect_eq(xsk_health(&xsk), XSK_FINE);
+    cr_expect(xsk_program_is_attached(program));
+    run("ip link del v0");
+    cr_expect_eq(xsk_health(&xsk), XSK_LOST);
+    cr_expect(!xsk_program_is_attached(program));
+    cr_assert(xsk_send_take(&xsk, &index) != NULL);
+    xsk_send_put(&xsk, index, 100);
+    cr_expect_eq(xsk_flush(&xsk, 1), XSK_LOST);
+    xsk_drop(&xsk);
+    cr_expect_eq(xsk.frames.counts[XSK_FRAME_HELD], 1);
+    cr_expect_eq(xsk.frames.counts[XSK_FRAME_FREE], FRAMES - 1);
+    cr_expect_eq(xsk.stats.tx_lost, 1);
+    struct xsk_options options = socket_options(false);
+    cr_expect_neq(xsk_renew(&xsk, &options, &err), 0, "there is no interface");
+    cr_expect_eq(xsk.frames.counts[XSK_FRAME_FREE], FRAMES - 1);
+    cr_expect_eq(xsk_program_reattach(program), -ENODEV);
+    close(wire);
+    rig_link(1500); /* in a namespace of its own: the process has moved there, and so does the name */
+    rig_wire();
+    cr_assert(xsk_program_reattach(program) == 0);
+    cr_expect(xsk_program_is_attached(program));
+    cr_assert(xsk_renew(&xsk, &options, &err) == 0, "%s", err.text);
+    cr_assert(xsk_program_socket_set(program, 0, xsk.fd) == 0);
+    inject(&frame);
+    cr_assert(collect(&part, 1) == 1);
+    cr_expect_neq(part.frame, held.frame);
+    cr_expect(memcmp(held.addr, frame.bytes, frame.len) == 0, "what is held is not written over");
+    xsk_give(&xsk, part.frame);
+    xsk_give(&xsk, held.frame);
+    xsk_frames_check(&xsk.frames);
+    rig_close();
+}
+
+/* Two queues over one UMEM: neither takes all frames, and both are dropped and renewed together. */
+Test(xsk_veth, sockets_of_two_queues_share_the_frames)
+{
+    struct err err = {""};
+    struct xsk second;
+    rig_link(1500);
+    run("ip link del v0 && ip link add v0 numrxqueues 2 numtxqueues 2 type veth peer name v1 numrxqueues 2 "
+        "numtxqueues 2 && ip link set v0 up && ip link set v1 up");
+    rig_wire();
+    rig_program(false);
+    area = mmap(NULL, FRAMES * 4096ULL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct xsk_options options = socket_options(false);
+    options.sockets = 2;
+    cr_assert(xsk_open(&xsk, &options, &err) == 0, "%s", err.text);
+    struct xsk_options other = options;
+    other.queue = 1;
+    other.base = &xsk;
+    cr_assert(xsk_open(&second, &other, &err) == 0, "%s", err.text);
+    for (int round = 0; round < 2; round++) {
+        cr_expect_eq(xsk.filled, (FRAMES - xsk.tx_frames) / 2);
+        cr_expect_eq(second.filled, xsk.filled);
+        cr_expect_eq(xsk.frames.counts[XSK_FRAME_FILL], xsk.filled + second.filled);
+        cr_assert(xsk_program_socket_set(program, 0, xsk.fd) == 0);
+        cr_assert(xsk_program_socket_set(program, 1, second.fd) == 0);
+        xsk_frames_check(&xsk.frames);
+        xsk_drop(&second);
+        xsk_drop(&xsk);
+        cr_expect_eq(xsk.frames.counts[XSK_FRAME_FREE], FRAMES);
+        int rc = -EBUSY; /* Teardown is asynchronous, and a renewal does not wait for it. */
+        for (uint64_t until = clock_monotonic_ns() + PATIENCE_NS; rc == -EBUSY && clock_monotonic_ns() < until;) {
+            rc = xsk_renew(&xsk, &options, &err);
+        }
+        cr_assert(rc == 0, "%s", err.text);
+        other.patience_ms = 2000;
+        cr_assert(xsk_renew(&second, &other, &err) == 0, "%s", err.text);
+    }
+    xsk_close(&second);
+    rig_close();
+}
+
 Test(xsk_veth, a_link_that_goes_down_pauses_and_comes_back)
 {
     struct frame frame;
