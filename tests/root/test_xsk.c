@@ -609,7 +609,8 @@ Test(xsk_veth, sockets_of_two_queues_share_the_frames)
         xsk_drop(&xsk);
         cr_expect_eq(xsk.frames.counts[XSK_FRAME_FREE], FRAMES);
         int rc = -EBUSY; /* Teardown is asynchronous, and a renewal does not wait for it. */
-        for (uint64_t until = clock_monotonic_ns() + PATIENCE_NS; rc == -EBUSY && clock_monotonic_ns() < until;) {
+        for (uint64_t until = clock_monotonic_ns() + PATIENCE_NS;
+             rc == -EBUSY && clock_monotonic_ns() < until;) {
             rc = xsk_renew(&xsk, &options, &err);
         }
         cr_assert(rc == 0, "%s", err.text);
