@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "rx/rx_xdp_gather.h"
 #include "rx/rx_xdp_icmp.h"
 
 #define RECEIVE_BATCH 64U
@@ -62,36 +63,6 @@ static void give_back(struct xdp_hub *hub)
     for (uint32_t i = 0; i < hub->lane_count && hub->state == XDP_HUB_OPEN; i++) {
         xsk_refill(&hub->lanes[i].xsk);
     }
-}
-
-/* A jumbo frame lies in several buffers, and where its payload begins and ends in those behind the first has no alignment that a
- * device would take. Their bytes are moved to the beginning of their buffers, close together. A write never overtakes a read: the
- * bytes before it were at least as many, with the driver's headroom between. Returns how many parts are left; the last ones may be
- * empty then and are the caller's. */
-static uint32_t gather(struct xdp_hub *hub, struct tcp_part *parts, uint32_t count)
-{
-    uint32_t to = 1;
-    uint32_t used = 0;
-    for (uint32_t from = 1; from < count; from++) {
-        const uint8_t *source = parts[from].addr;
-        uint32_t left = parts[from].len;
-        hub->moved_bytes += left;
-        while (left > 0) { /* twice at most: a part is no longer than a buffer */
-            uint32_t piece = left < XSK_CHUNK_DEFAULT - used ? left : XSK_CHUNK_DEFAULT - used;
-            uint8_t *place = hub->area + (uint64_t)parts[to].token * XSK_CHUNK_DEFAULT;
-            memmove(place + used, source, piece);
-            source += piece;
-            left -= piece;
-            used += piece;
-            parts[to].addr = place;
-            parts[to].len = used;
-            if (used == XSK_CHUNK_DEFAULT) {
-                to++;
-                used = 0;
-            }
-        }
-    }
-    return used > 0 ? to + 1 : to;
 }
 
 /* ---- strays ---- */
@@ -199,7 +170,7 @@ static void take_packet(struct xdp_hub *hub, struct xsk *xsk, const struct xsk_p
         for (uint32_t i = 0; i < count; i++) {
             in[i] = (struct tcp_part){.addr = parts[i].addr, .len = parts[i].len, .token = parts[i].frame};
         }
-        uint32_t left = count > 1 ? gather(hub, in, count) : count;
+        uint32_t left = count > 1 ? xdp_gather(in, count, hub->area, &hub->moved_bytes) : count;
         bool is_stray = false;
         if (xdp_port_strays_count(hub->port) > 1) {
             held = tcp_input_or_stray(hub->engine, hub->now_ns, in, left, &is_stray);
