@@ -303,8 +303,12 @@ static void conn_data(struct conn *conn, const struct slice *slice)
     conn_run(conn);
 }
 
-static void conn_eof(struct conn *conn)
+static void conn_eof(struct conn *conn, int error)
 {
+    if (error < 0 && conn->protocol->ends_by_fin) {
+        conn_closing(conn, true);
+        return;
+    }
     conn->is_eof = true;
     if (conn->stage == CONN_LINGER) {
         conn_closing(conn, false);
@@ -335,7 +339,7 @@ void conn_event(struct conn *conn, const struct rx_event *event)
         conn_data(conn, &event->slice);
         break;
     case RX_EOF:
-        conn_eof(conn);
+        conn_eof(conn, event->error);
         break;
     case RX_RESET:
         conn_closing(conn, true);

@@ -53,6 +53,8 @@ struct conn_protocol {
     void (*timeout)(struct conn *conn);
     /* The connection is about to end without the protocol having asked for it: let go of everything but send memory. */
     void (*gone)(struct conn *conn);
+    /* FIN is how this protocol says that everything has come: one that proves nothing resets the connection. */
+    bool ends_by_fin;
     /* The node drains: end as soon as nothing is under way. */
     void (*drain)(struct conn *conn);
 };

@@ -476,5 +476,6 @@ const struct conn_protocol raw_protocol = {
     .sent = raw_sent,
     .timeout = raw_timeout,
     .gone = raw_gone,
+    .ends_by_fin = true,
     .drain = raw_drain,
 };

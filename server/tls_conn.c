@@ -427,8 +427,9 @@ static void tls_read_stopped(struct tls_conn *conn, int rc)
     case SSL_ERROR_WANT_READ:
         conn->has_input = false;
         if (conn->is_inner_eof) {
-            tls_end_set(conn, TLS_END_RESET,
-                        -ECONNABORTED); /* FIN without close_notify: maybe cut by an attacker. */
+            /* FIN without close_notify, as many clients end: maybe cut by an attacker, and told as that. What is whole by
+             * itself gets its answer. */
+            tls_end_set(conn, TLS_END_EOF, -ECONNABORTED);
         }
         break;
     case SSL_ERROR_WANT_WRITE: /* An answer of the protocol waits for the ring; has_input stays. */

@@ -43,7 +43,8 @@ struct rx_id {
 enum rx_event_kind {
     RX_OPEN = 1, /* accepted; `peer` and `local` are valid */
     RX_DATA,     /* `slice` */
-    RX_EOF,      /* the peer sent FIN: no more RX_DATA; sending is still possible */
+    RX_EOF, /* the peer sent FIN: no more RX_DATA; sending is still possible. `error` 0, or -ECONNABORTED: a FIN that anybody on
+                    the way could have sent (TLS without close_notify), so that it proves nothing about what came before */
     RX_RESET, /* RST, timeout or receive error: `error` is a -errno; nothing more will be received or sent */
     RX_SENT,  /* a send completed: `cookie`, and `error` 0 or -errno; its memory is the consumer's again */
     RX_ROOM,  /* after rx_send_recall: TCP takes bytes again */

@@ -38,6 +38,7 @@
 struct seen {
     bool open, eof, reset, closed;
     int reset_error;
+    int eof_error;
     uint64_t bytes;      /* received */
     uint64_t mismatches; /* bytes that were not the expected pattern */
     uint32_t sent_ok, sent_failed;
@@ -248,6 +249,7 @@ static void take_event(struct bench *bench, const struct rx_event *event)
         break;
     case RX_EOF:
         seen->eof = true;
+        seen->eof_error = event->error;
         break;
     case RX_RESET:
         seen->reset = true;

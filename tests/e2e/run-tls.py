@@ -107,6 +107,42 @@ with Node(s3=tls, raw=tls, limits="tls_handshake_timeout: 2s") as node:
                 assert answer.startswith(b"HTTP/1.1 200"), answer
 
     @lane.test
+    def a_whole_request_is_answered_when_fin_comes_without_close_notify():
+        def ask(request):
+            """What comes back after `request` and a bare FIN, decrypted; the sockets beneath are driven by hand for that."""
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            secure = ssl.create_default_context(cafile=cert).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+            with socket.create_connection(("127.0.0.1", node.s3_port), timeout=30) as plain:
+                def until(step):
+                    while True:
+                        try:
+                            return step()
+                        except ssl.SSLWantReadError:
+                            if outgoing.pending:
+                                plain.sendall(outgoing.read())
+                            piece = plain.recv(65536)
+                            incoming.write(piece) if piece else incoming.write_eof()
+                until(secure.do_handshake)
+                secure.write(request)
+                plain.sendall(outgoing.read())
+                plain.shutdown(socket.SHUT_WR)
+                answer = b""
+                while True:
+                    try:
+                        piece = until(lambda: secure.read(65536))
+                    except (ssl.SSLZeroReturnError, ssl.SSLEOFError, ConnectionResetError, BrokenPipeError):
+                        return answer
+                    if not piece:
+                        return answer
+                    answer += piece
+        put = b"PUT /bkt/%s HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n%s"
+        answer = ask(put % (b"bare", b"hello"))
+        assert answer.startswith(b"HTTP/1.1 200 OK"), answer
+        assert ask(b"GET /bkt/bare HTTP/1.1\r\nHost: h\r\n\r\n").endswith(b"\r\n\r\nhello")
+        assert not ask(put % (b"part", b"hel")).startswith(b"HTTP/1.1 200 OK")
+        assert b"<Key>part</Key>" not in run([*curl, url + "/bkt"])
+
+    @lane.test
     def a_raw_stream_ends_by_close_notify_and_not_by_fin():
         with socket.create_connection(("127.0.0.1", node.raw_port), timeout=20) as plain:
             sock = wrap(plain)
