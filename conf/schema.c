@@ -459,9 +459,10 @@ const struct schema_row schema_rows[] = {
      .offset = LISTENER(compression.type),
      .choices = compressions,
      .default_text = "none",
-     .help = "zstd: objects put whole (PutObject) with a known length of 4KiB to 8GiB are stored as seekable "
-             "zstd frames, unless their beginning does not compress. Parts of multipart uploads and streams "
-             "of unknown length are stored plain."},
+     .help =
+         "zstd: objects, and parts of multipart uploads, of 4KiB to 8GiB are stored as seekable zstd "
+         "frames, unless their beginning does not compress. A stream of unknown length is compressed too and "
+         "may then have 8GiB at most; parts may make an object of any size."},
     {.name = "listeners[].compression.level",
      .type = SCHEMA_COUNT,
      .offset = LISTENER(compression.level),

@@ -33,6 +33,8 @@ static const struct option_row option_rows[] = {
      "overwrite devices that hold a store or a file system"},
     {"--recursive", OPTION_SWITCH, offsetof(struct cli, recursive), "ls", NULL,
      "list every key, not one level"},
+    {"--stored", OPTION_SWITCH, offsetof(struct cli, stored), "get", NULL,
+     "the bytes as they are stored: of a compressed object, a file for the zstd tool"},
     {"--create-bucket", OPTION_SWITCH, offsetof(struct cli, create_bucket), "put", NULL,
      "create the bucket if it does not exist"},
     {"--content-type", OPTION_TEXT, offsetof(struct cli, content_type), "put", "TYPE",

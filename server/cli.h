@@ -36,6 +36,7 @@ struct cli {
     bool print;               /* check */
     bool force;               /* format */
     bool recursive;           /* ls */
+    bool stored;              /* get */
     bool create_bucket;       /* put */
     const char *content_type; /* put; NULL: none */
 };

@@ -281,12 +281,12 @@ static int direct_stat(struct cli_store *base, const struct cli_key *key, cli_he
     return 0;
 }
 
-/* Reads from `offset` what one device read gives. */
-static int read_some(struct direct *direct, struct store_object *object, uint64_t offset, cli_sink_fn sink,
-                     void *ctx, uint32_t *len)
+/* Reads from `offset` what one device read gives, at most `left` bytes. */
+static int read_some(struct direct *direct, struct store_object *object, uint64_t offset, uint64_t left,
+                     cli_sink_fn sink, void *ctx, uint32_t *len)
 {
     struct store_read *read = NULL;
-    int rc = store_read_begin(direct->port, object, offset, store_object_size(object) - offset, NULL, &read);
+    int rc = store_read_begin(direct->port, object, offset, left, NULL, &read);
     if (rc != 0) {
         return rc; /* -EAGAIN cannot be: this is the only read */
     }
@@ -314,10 +314,9 @@ struct gather {
 static int gather_sink(void *ctx, const void *bytes, size_t len)
 {
     struct gather *gather = ctx;
-    size_t left = gather->size - gather->used;
-    size_t step = len < left ? len : left; /* A device read may give more than is asked for here. */
-    memcpy(gather->to + gather->used, bytes, step);
-    gather->used += step;
+    CHECK(len <= gather->size - gather->used);
+    memcpy(gather->to + gather->used, bytes, len);
+    gather->used += len;
     return 0;
 }
 
@@ -328,24 +327,31 @@ static int read_exactly(struct direct *direct, struct store_object *object, uint
     int rc = 0;
     while (rc == 0 && gather.used < size) {
         uint32_t len = 0;
-        rc = read_some(direct, object, offset + gather.used, gather_sink, &gather, &len);
+        rc = read_some(direct, object, offset + gather.used, size - gather.used, gather_sink, &gather, &len);
     }
     return rc;
 }
 
-static int read_table(struct direct *direct, struct store_object *object, uint64_t plain,
+/* Stored bytes with a seek table of their own: an object or a part. */
+struct segment {
+    uint64_t offset;
+    uint64_t stored;
+    uint64_t payload; /* 0: stored as it came */
+};
+
+static int read_table(struct direct *direct, struct store_object *object, const struct segment *segment,
                       struct zframe_table *table)
 {
-    uint64_t stored = store_object_size(object);
+    uint64_t end = segment->offset + segment->stored;
     uint32_t count = 0;
-    int rc = stored > ZFRAME_FOOTER
-                 ? read_exactly(direct, object, stored - ZFRAME_FOOTER, table->bytes, ZFRAME_FOOTER)
+    int rc = segment->stored > ZFRAME_FOOTER
+                 ? read_exactly(direct, object, end - ZFRAME_FOOTER, table->bytes, ZFRAME_FOOTER)
                  : ERR_CORRUPT;
-    rc = rc != 0 ? rc : zframe_footer_read(table->bytes, stored, plain, &count);
+    rc = rc != 0 ? rc : zframe_footer_read(table->bytes, segment->stored, segment->payload, &count);
     rc = rc != 0 ? rc
-                 : read_exactly(direct, object, stored - zframe_table_len(count), table->bytes,
+                 : read_exactly(direct, object, end - zframe_table_len(count), table->bytes,
                                 zframe_table_len(count));
-    return rc != 0 ? rc : zframe_table_read(table, count, stored, plain);
+    return rc != 0 ? rc : zframe_table_read(table, count, segment->stored, segment->payload);
 }
 
 struct unpacking {
@@ -354,8 +360,8 @@ struct unpacking {
     uint8_t table[ZFRAME_TABLE_MAX];
 };
 
-static int get_zstd(struct direct *direct, struct store_object *object, uint64_t plain, cli_sink_fn sink,
-                    void *ctx)
+static int get_zstd(struct direct *direct, struct store_object *object, const struct segment *segment,
+                    cli_sink_fn sink, void *ctx)
 {
     struct unpacking *unpacking = malloc(sizeof(*unpacking));
     struct zframe_table table;
@@ -363,8 +369,8 @@ static int get_zstd(struct direct *direct, struct store_object *object, uint64_t
         return -ENOMEM;
     }
     zframe_table_begin(&table, unpacking->table);
-    uint64_t offset = 0;
-    int rc = read_table(direct, object, plain, &table);
+    uint64_t offset = segment->offset;
+    int rc = read_table(direct, object, segment, &table);
     for (uint32_t i = 0; rc == 0 && i < table.count; i++) {
         uint32_t len = zframe_stored_len(&table, i);
         rc = read_exactly(direct, object, offset, unpacking->stored, len);
@@ -379,6 +385,37 @@ static int get_zstd(struct direct *direct, struct store_object *object, uint64_t
     return rc;
 }
 
+static int get_segment(struct direct *direct, struct store_object *object, const struct segment *segment,
+                       cli_sink_fn sink, void *ctx)
+{
+    if (segment->payload != 0) {
+        return get_zstd(direct, object, segment, sink, ctx);
+    }
+    int rc = 0;
+    for (uint64_t done = 0; rc == 0 && done < segment->stored;) {
+        uint32_t len = 0;
+        rc = read_some(direct, object, segment->offset + done, segment->stored - done, sink, ctx, &len);
+        done += len;
+    }
+    return rc;
+}
+
+/* How the object's bytes lie: as one segment, or one per part where a part is compressed. */
+static struct segment segment_at(const struct store_object *object, bool is_stored, uint32_t index,
+                                 uint32_t *count)
+{
+    struct segment whole = {.stored = store_object_size(object)};
+    uint32_t parts = store_object_part_count(object);
+    *count = 1;
+    if (is_stored || !zframe_is_marked(store_object_attributes(object)->checksum, &whole.payload) ||
+        parts == 0) {
+        return whole;
+    }
+    struct store_part_place part = store_object_part_at(object, index);
+    *count = parts;
+    return (struct segment){.offset = part.offset, .stored = part.len, .payload = part.payload};
+}
+
 static int direct_get(struct cli_store *base, const struct cli_key *key, cli_sink_fn sink, void *ctx,
                       struct err *err)
 {
@@ -388,21 +425,13 @@ static int direct_get(struct cli_store *base, const struct cli_key *key, cli_sin
     if (rc != 0) {
         return rc;
     }
-    uint64_t size = store_object_size(object);
-    uint64_t plain = 0;
-    if (zframe_is_marked(store_object_attributes(object)->checksum, &plain)) {
-        rc = get_zstd(direct, object, plain, sink, ctx);
-        size = 0;
+    uint32_t count = 1;
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        struct segment segment = segment_at(object, base->is_stored, i, &count);
+        rc = get_segment(direct, object, &segment, sink, ctx);
         if (rc != 0) {
-            err_set(err, rc, "%s/%s: compressed: %s", key->bucket, key->key, err_text(rc));
-        }
-    }
-    for (uint64_t offset = 0; rc == 0 && offset < size;) {
-        uint32_t len = 0;
-        rc = read_some(direct, object, offset, sink, ctx, &len);
-        offset += len;
-        if (rc != 0) {
-            err_set(err, rc, "%s/%s: at byte %llu: %s", key->bucket, key->key, (unsigned long long)offset,
+            err_set(err, rc, "%s/%s: %s from byte %llu on: %s", key->bucket, key->key,
+                    segment.payload != 0 ? "compressed" : "stored", (unsigned long long)segment.offset,
                     err_text(rc));
         }
     }

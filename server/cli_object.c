@@ -259,6 +259,7 @@ int cli_get(const struct cli *cli)
     if (exit_code != CLI_OK) {
         return exit_code;
     }
+    session.store->is_stored = cli->stored;
     int fd = STDOUT_FILENO;
     bool to_stdout = cli->operand_count == 1 || strcmp(cli->operands[1], "-") == 0;
     int rc = to_stdout ? session.store->ops->get(session.store, &key, sink_write, &fd, &err)

@@ -412,7 +412,11 @@ static int remote_get(struct cli_store *base, const struct cli_key *key, cli_sin
     struct answer answer = {.sink = sink, .sink_ctx = ctx};
     url_of_key(remote, key, url);
     request_begin(remote, url, &answer);
-    int rc = request_run(&answer, key->key, err);
+    struct curl_slist *headers = base->is_stored ? curl_slist_append(NULL, "x-penstock-read: stored") : NULL;
+    curl_easy_setopt(remote->curl, CURLOPT_HTTPHEADER, headers);
+    int rc = base->is_stored && headers == NULL ? -ENOMEM : request_run(&answer, key->key, err);
+    curl_easy_setopt(remote->curl, CURLOPT_HTTPHEADER, NULL);
+    curl_slist_free_all(headers);
     free(answer.body);
     return rc;
 }

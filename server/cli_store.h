@@ -64,6 +64,7 @@ struct cli_store_ops {
 /* Every door's struct begins with this. */
 struct cli_store {
     const struct cli_store_ops *ops;
+    bool is_stored; /* the caller's: get gives the bytes as they are stored */
 };
 
 /* The two doors. Direct: the caller holds the store's lock. Remote: -EBUSY when the node's listeners cannot be used; `err` says why and

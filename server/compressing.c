@@ -32,9 +32,8 @@ void compressing_open(struct exchange *x, uint64_t size)
     const struct conf_compression *conf = &x->listener->conf->compression;
     memset(compressing, 0, sizeof(*compressing));
     list_init(&compressing->link);
-    bool is_size_fit = size >= ZFRAME_OBJECT_MIN && size <= ZFRAME_OBJECT_MAX; /* Not if it is unknown. */
-    bool is_part = x->request.upload_id[0] != '\0';
-    if (conf->type != CONF_COMPRESSION_ZSTD || !is_size_fit || is_part || !compressing_matches(x)) {
+    bool is_size_fit = size == UINT64_MAX || (size >= ZFRAME_OBJECT_MIN && size <= ZFRAME_OBJECT_MAX);
+    if (conf->type != CONF_COMPRESSION_ZSTD || !is_size_fit || !compressing_matches(x)) {
         return;
     }
     compressing->stream = filter_stream_open(&x->worker->filter, x, upload_filter_event);
@@ -215,6 +214,9 @@ void compressing_finish(struct upload *upload)
 static void compressing_end(struct upload *upload)
 {
     struct compressing *compressing = &upload->compressing;
+    if (compressing->mode == COMPRESSING_UNDECIDED && upload->received < ZFRAME_OBJECT_MIN) {
+        compressing->mode = COMPRESSING_PLAIN; /* Of unknown length, and that was all of it. */
+    }
     if (compressing->mode == COMPRESSING_PLAIN) {
         compressing->is_done = compressing_drain_plain(upload);
         return;

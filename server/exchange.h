@@ -94,20 +94,34 @@ struct http_response {
 };
 
 #define DOWNLOAD_SLICES 2U
-/* A download of a compressed object (s3_get_zstd.c). */
+/* A run of an object's stored bytes with a seek table of its own, or stored as it came: the object, or one of its parts. */
+struct s3_source_consumer;
+struct segment {
+    uint32_t index;      /* of the part */
+    bool is_plain;       /* stored as it came */
+    uint64_t at;         /* place of its payload in the object's */
+    uint64_t len;        /* bytes of payload */
+    uint64_t stored;     /* place of its stored bytes */
+    uint64_t stored_len; /* bytes */
+};
+
+/* A download of a compressed object, or a copy that reads its source (s3_get_zstd.c). */
 struct decompressing {
     struct filter_stream *stream; /* NULL: not compressed, or none was free so far */
-    bool has_count;               /* the footer was read */
+    struct store_object *object;  /* borrowed: x->object, or a copy's source */
+    struct segment segment;       /* of the frames that are read now */
+    bool has_segment;
+    bool has_count; /* the footer was read */
     bool has_table;
     bool is_failed;  /* answered, or reset: nothing more is sent */
     bool is_resting; /* was recalled: the stream goes back as soon as nothing is on its way */
-    uint64_t plain;  /* bytes of the object */
-    uint32_t count;  /* frames of the object */
-    uint32_t last;   /* the last frame of the range */
+    uint32_t count;  /* frames of the segment */
+    uint32_t last;   /* the last frame of the range in it */
     uint32_t next;   /* frame to be read */
-    uint32_t shown;  /* next frame to be sent */
+    uint32_t taken;  /* frames that were begun, over all segments */
     uint64_t offset; /* of `next` within the stored bytes */
     uint32_t read;   /* bytes of the piece at hand (footer, table, frame) that have arrived */
+    const struct s3_source_consumer *consumer;
 };
 
 struct download {
@@ -120,6 +134,7 @@ struct download {
     struct slice slices[DOWNLOAD_SLICES]; /* being sent; addr NULL: free */
     struct decompressing zstd;
     bool is_partial; /* 206 */
+    bool is_stored;  /* the stored bytes are asked for */
     bool is_counted; /* in downloads_in_flight */
 };
 
@@ -149,6 +164,9 @@ struct completing {
     struct s3_checksum composite;
     enum s3_checksum_kind kind; /* of every part so far; NONE: at least one has none, or they differ */
     bool wants_full_object;     /* said at creation or completion */
+    bool is_mismatch;           /* a part is not what was named */
+    bool is_compressed;         /* at least one part is */
+    uint64_t payload;           /* bytes of the parts so far, as they were uploaded */
     bool is_full_object;
     uint64_t crc; /* of the parts so far, as one */
 };

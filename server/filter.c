@@ -47,6 +47,10 @@ static int filter_decompress(struct filter *filter, struct filter_frame *frame)
 
 static void filter_work(struct filter *filter, struct filter_frame *frame)
 {
+    if (frame->job == FILTER_JOB_PASS) {
+        frame->status = 0;
+        return;
+    }
     frame->status =
         frame->job == FILTER_JOB_COMPRESS ? filter_compress(filter, frame) : filter_decompress(filter, frame);
 }

@@ -28,7 +28,8 @@
 #define FILTER_FRAMES 2U
 
 enum filter_state { FILTER_FREE = 0, FILTER_FILLING, FILTER_BUSY, FILTER_READY, FILTER_OUT };
-enum filter_job { FILTER_JOB_COMPRESS = 1, FILTER_JOB_DECOMPRESS, FILTER_JOB_STOP };
+/* PASS: nothing to be done, but in its turn. */
+enum filter_job { FILTER_JOB_COMPRESS = 1, FILTER_JOB_DECOMPRESS, FILTER_JOB_PASS, FILTER_JOB_STOP };
 
 struct filter_stream;
 
@@ -43,6 +44,7 @@ struct filter_frame {
     uint32_t plain_len;  /* compress: in; decompress: what must come out */
     uint32_t stored_len; /* compress: out; decompress: in */
     uint32_t skip;       /* the owner's: bytes of `plain` that are not wanted */
+    uint64_t at;         /* the owner's: place of `plain` in the payload */
     uint32_t refs;       /* slices lent */
     uint8_t plain[ZFRAME_PLAIN];
     uint8_t stored[ZFRAME_STORED_MAX];

@@ -13,6 +13,12 @@
 
 static void s3_get_read(struct exchange *x);
 
+/* "x-penstock-read: stored" asks for the bytes as they lie, for whoever has the zstd tool. */
+static uint64_t s3_get_size(const struct exchange *x)
+{
+    return x->download.is_stored ? store_object_size(x->object) : s3_object_size(x->object);
+}
+
 /* ---- the answer's head ---------------------------------------------------------------------------------------- */
 
 static void s3_get_stored_headers(struct exchange *x, const struct store_attributes *attributes)
@@ -99,7 +105,7 @@ static void s3_get_compressed_headers(struct exchange *x)
 
 void s3_get_start(struct exchange *x)
 {
-    uint64_t size = s3_object_size(x->object);
+    uint64_t size = s3_get_size(x);
     const struct download *download = &x->download;
     bool is_part = download->is_partial;
     http_response_begin(x, is_part ? 206 : 200);
@@ -109,7 +115,7 @@ void s3_get_start(struct exchange *x)
         char range[HTTP_RANGE_SIZE];
         size_t len = http_range_format(download->range, size, range);
         http_response_header(x, "Content-Range", text_of(range, len));
-    } else {
+    } else if (!download->is_stored) {
         s3_get_checksum_header(x);
     }
     if (x->target.part_number > 0) {
@@ -290,32 +296,40 @@ static void s3_get_unchanged(struct exchange *x)
 static void s3_get_unsatisfiable(struct exchange *x)
 {
     char range[HTTP_RANGE_SIZE];
-    size_t len = http_range_format_unsatisfied(s3_object_size(x->object), range);
+    size_t len = http_range_format_unsatisfied(s3_get_size(x), range);
     http_response_begin(x, s3_error_status(S3_ERR_INVALID_RANGE));
     http_response_header(x, "Content-Range", text_of(range, len));
     http_respond_error(x, S3_ERR_INVALID_RANGE);
 }
 
-/* partNumber=N: the part's range. Part 1 of an object that was put whole is the object. */
+/* partNumber=N: the part's range of the payload. Part 1 of an object that was put whole is the object. */
 static bool s3_get_part(struct exchange *x)
 {
     struct http_range *range = &x->download.range;
     uint32_t parts = store_object_part_count(x->object);
     uint32_t number = x->target.part_number;
+    range->first = 0;
     if (parts == 0) {
-        range->first = 0;
-        range->len = s3_object_size(x->object);
+        range->len = s3_get_size(x);
         x->download.is_partial = range->len > 0;
         return number == 1;
     }
     x->download.is_partial = true;
-    return store_object_part(x->object, number, &range->first, &range->len) == 0;
+    for (uint32_t i = 0; i < parts; i++) {
+        struct store_part_place part = store_object_part_at(x->object, i);
+        range->len = part.payload != 0 && !x->download.is_stored ? part.payload : part.len;
+        if (part.number == number) {
+            return true;
+        }
+        range->first += range->len;
+    }
+    return false;
 }
 
 static bool s3_get_range(struct exchange *x, const struct http_cond *cond,
                          const struct http_cond_object *object)
 {
-    uint64_t size = s3_object_size(x->object);
+    uint64_t size = s3_get_size(x);
     struct text header = http_request_header(x, "range");
     if (x->target.part_number > 0) {
         return s3_get_part(x);
@@ -355,7 +369,9 @@ static void s3_get_found(struct exchange *x)
         x->download.offset = x->download.range.first;
         x->download.is_counted = true;
         metrics_add(&x->listener->cells->downloads_in_flight, 1);
-        if (zframe_is_marked(store_object_attributes(x->object)->checksum, &x->download.zstd.plain)) {
+        uint64_t payload = 0;
+        if (!x->download.is_stored &&
+            zframe_is_marked(store_object_attributes(x->object)->checksum, &payload)) {
             s3_get_zstd(x);
         } else {
             s3_get_read(x);
@@ -366,6 +382,7 @@ static void s3_get_found(struct exchange *x)
 void s3_get_object(struct exchange *x)
 {
     memset(&x->download, 0, sizeof(x->download));
+    x->download.is_stored = text_is(http_request_header(x, "x-penstock-read"), "stored");
     x->ops = &s3_get_ops;
     s3_request_target(x);
     exchange_submit(x, STORE_OBJECT_LOOKUP, s3_get_found);

@@ -399,7 +399,7 @@ static bool parts_entry(struct exchange *x, const struct store_list_entry *entry
     struct s3_xml_part part = {
         .number = entry->part_number,
         .etag = text_of_string(entry->etag),
-        .size = entry->size,
+        .size = zframe_size(entry->checksum, entry->size),
         .modified_ns = (int64_t)entry->modified_ns,
     };
     part.checksum.kind = s3_checksum_attribute(entry->checksum, &part.checksum.value);

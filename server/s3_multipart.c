@@ -158,6 +158,27 @@ static enum s3_error complete_checksum_type(struct exchange *x)
     return S3_OK;
 }
 
+/* What the client names is compared here, because the stored text says more. The transaction then demands exactly the part
+ * that was seen here: with it comes the length of its payload. */
+static void complete_fold_part(struct exchange *x, const struct store_list_entry *entry)
+{
+    struct completing *completing = &x->completing;
+    struct store_part_ref *ref = (struct store_part_ref *)x->table + completing->next;
+    struct text stored = text_of_string(entry->checksum);
+    struct text stated = text_of_string(ref->checksum);
+    if (stated.len > 0 && !text_equal(text_take_until(&stored, ' '), stated)) {
+        completing->is_mismatch = true;
+        return;
+    }
+    (void)snprintf(ref->checksum, sizeof(ref->checksum), "%s",
+                   entry->checksum); /* As long as a part's can be. */
+    ref->is_checksum_exact = true;
+    completing->payload += zframe_size(entry->checksum, entry->size);
+    if (zframe_is_marked(entry->checksum, &ref->payload)) {
+        completing->is_compressed = true;
+    }
+}
+
 static void complete_fold_checksum(struct exchange *x, const struct store_list_entry *entry)
 {
     struct completing *completing = &x->completing;
@@ -179,8 +200,9 @@ static void complete_fold_checksum(struct exchange *x, const struct store_list_e
     s3_checksum_update(&completing->composite, digest, s3_checksum_size(kind));
     if (completing->is_full_object) {
         uint64_t crc = s3_checksum_crc_from_digest(kind, digest);
+        uint64_t size = zframe_size(entry->checksum, entry->size);
         completing->crc =
-            completing->next == 0 ? crc : s3_checksum_crc_combine(kind, completing->crc, crc, entry->size);
+            completing->next == 0 ? crc : s3_checksum_crc_combine(kind, completing->crc, crc, size);
     }
 }
 
@@ -196,20 +218,17 @@ static void complete_fold(struct exchange *x)
         }
         complete_fold_etag(completing, entry->etag);
         complete_fold_checksum(x, entry);
+        complete_fold_part(x, entry);
         completing->next++;
     }
 }
 
-static enum s3_error complete_attributes(struct exchange *x)
+static enum s3_error complete_checksum(struct exchange *x)
 {
     struct completing *completing = &x->completing;
     struct store_attributes *attributes = &x->upload.attributes;
     uint8_t digest[S3_CHECKSUM_SIZE_MAX];
     char text[S3_CHECKSUM_TEXT_MAX];
-    (void)s3_checksum_final(&completing->etag, digest); /* MD5: 16 bytes. */
-    s3_hex_encode(digest, 16, attributes->etag);
-    (void)snprintf(attributes->etag + 32, sizeof(attributes->etag) - 32, "-%u",
-                   completing->count); /* 6 bytes */
     enum s3_checksum_kind kind = completing->kind;
     if (kind == S3_CHECKSUM_NONE) {
         return S3_OK;
@@ -223,6 +242,26 @@ static enum s3_error complete_attributes(struct exchange *x)
     (void)snprintf(attributes->checksum, sizeof(attributes->checksum), "%s=%s", s3_checksum_name(kind), text);
     struct text expected = http_request_header(x, s3_checksum_header(kind));
     return text_is_absent(expected) || text_is(expected, text) ? S3_OK : S3_ERR_BAD_DIGEST;
+}
+
+static enum s3_error complete_attributes(struct exchange *x)
+{
+    struct completing *completing = &x->completing;
+    struct store_attributes *attributes = &x->upload.attributes;
+    uint8_t digest[S3_CHECKSUM_SIZE_MAX];
+    if (completing->is_mismatch) {
+        return S3_ERR_INVALID_PART;
+    }
+    (void)s3_checksum_final(&completing->etag, digest); /* MD5: 16 bytes. */
+    s3_hex_encode(digest, 16, attributes->etag);
+    (void)snprintf(attributes->etag + 32, sizeof(attributes->etag) - 32, "-%u",
+                   completing->count); /* 6 bytes */
+    enum s3_error error = complete_checksum(x);
+    if (error == S3_OK && completing->is_compressed) {
+        bool fits = zframe_mark(attributes->checksum, completing->payload);
+        CHECK(fits); /* As in upload_commit. */
+    }
+    return error;
 }
 
 /* ---- CompleteMultipartUpload: the answer ---------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include "server/conn.h"
 #include "server/exchange.h"
 #include "server/s3_handlers.h"
+#include "server/zframe.h"
 
 void upload_init(struct exchange *x, void (*done)(struct exchange *x))
 {
@@ -154,6 +155,16 @@ static bool upload_is_behind(const struct upload *upload)
     return waiting > x->listener->conf->limits.upload_queue_max;
 }
 
+/* A seek table has room for so many frames; that an upload of unknown length is longer is not known when it begins. */
+static uint64_t upload_size_max(const struct exchange *x)
+{
+    enum compressing_mode mode = x->upload.compressing.mode;
+    uint64_t size_max = x->listener->conf->limits.object_size_max;
+    bool is_bounded =
+        (mode == COMPRESSING_UNDECIDED || mode == COMPRESSING_ZSTD) && size_max > ZFRAME_OBJECT_MAX;
+    return is_bounded ? ZFRAME_OBJECT_MAX : size_max;
+}
+
 void upload_append(struct exchange *x, const struct slice *slice)
 {
     struct upload *upload = &x->upload;
@@ -163,8 +174,7 @@ void upload_append(struct exchange *x, const struct slice *slice)
         slice_release(slice);
         return;
     }
-    if (upload->received >
-        x->listener->conf->limits.object_size_max) { /* Of unknown length, or refused before. */
+    if (upload->received > upload_size_max(x)) { /* Of unknown length, or refused before. */
         slice_release(slice);
         metrics_add(&x->listener->cells->limits_hit[METRICS_LIMIT_OBJECT_SIZE], 1);
         upload_fail(x, S3_ERR_ENTITY_TOO_LARGE, METRICS_ABORT_PROTOCOL);

@@ -139,7 +139,7 @@ bool zframe_is_marked(const char *checksum, uint64_t *plain)
     }
     uint64_t value = 0;
     for (const char *at = word + sizeof(zframe_word) - 1; *at != '\0'; at++) {
-        if (*at < '0' || *at > '9' || value > ZFRAME_OBJECT_MAX) {
+        if (*at < '0' || *at > '9' || value > ZFRAME_SUM_MAX) {
             return false;
         }
         value = value * 10 + (uint64_t)(*at - '0');

@@ -24,7 +24,8 @@
 #define ZFRAME_FOOTER 9U        /* count, descriptor, magic */
 #define ZFRAME_TABLE_MAX (ZFRAME_TABLE_HEAD + ZFRAME_COUNT_MAX * ZFRAME_TABLE_ENTRY + ZFRAME_FOOTER)
 #define ZFRAME_OBJECT_MAX ((uint64_t)ZFRAME_PLAIN * ZFRAME_COUNT_MAX)
-#define ZFRAME_OBJECT_MIN 4096U /* smaller ones fill one block of the store in any form */
+#define ZFRAME_SUM_MAX (UINT64_C(1) << 43) /* bytes of payload of all parts of an object */
+#define ZFRAME_OBJECT_MIN 4096U            /* smaller ones fill one block of the store in any form */
 
 /* A seek table as it is stored; `bytes` holds ZFRAME_TABLE_MAX and is the caller's. */
 struct zframe_table {

@@ -62,12 +62,14 @@ void index_part_get(const uint8_t *at, struct index_part *out)
     out->length = bytes_get_le64(at + 4);
 }
 
-int index_parts_append(struct index_bytes *bytes, uint32_t number, uint64_t length)
+int index_parts_append(struct index_bytes *bytes, uint32_t number, uint64_t length, uint64_t payload)
 {
-    uint8_t packed[INDEX_PART_SIZE];
+    uint8_t packed[2 * INDEX_PART_SIZE];
     bytes_put_le32(packed, number);
     bytes_put_le64(packed + 4, length);
-    return index_bytes_append(bytes, packed, sizeof(packed));
+    bytes_put_le32(packed + INDEX_PART_SIZE, number | INDEX_PART_PAYLOAD);
+    bytes_put_le64(packed + INDEX_PART_SIZE + 4, payload);
+    return index_bytes_append(bytes, packed, payload == 0 ? INDEX_PART_SIZE : sizeof(packed));
 }
 
 /* ---- freed space ---------------------------------------------------------------------------------------------------- */
@@ -546,7 +548,8 @@ int index_object_copy(struct index *index, const struct index_put *put, const st
     made.crc32c = made.crc32c_known ? source->crc32c : 0;
     index->parts.len = 0;
     for (uint32_t i = 0; whole && rc == 0 && i < source->part_count; i++) {
-        rc = index_parts_append(&index->parts, source->parts[i].number, source->parts[i].length);
+        const struct object_part *part = &source->parts[i];
+        rc = index_parts_append(&index->parts, part->number, part->length, part->payload);
     }
     return rc != 0 ? rc : index_object_write(index, &found, &made);
 }

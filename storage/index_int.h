@@ -85,8 +85,10 @@ struct index_piece {
     uint32_t start;
     uint32_t length;
 };
-/* A part list as stored: 12 bytes each, little endian: number u32, length u64. */
+/* A part list as stored: 12 bytes each, little endian: number u32, length u64. A part whose payload has another length
+ * than its stored bytes is followed by a record with the flag in its number: that length. */
 #define INDEX_PART_SIZE 12U
+#define INDEX_PART_PAYLOAD 0x80000000U
 struct index_part {
     uint32_t number;
     uint64_t length;
@@ -166,7 +168,8 @@ int index_object_find(struct index *index, const char *bucket, const struct stor
 int index_check_condition(const struct store_condition *condition, const struct index_found *found);
 /* Writes the object row over whatever is there, with index->pieces and index->parts as its lists. */
 int index_object_write(struct index *index, const struct index_found *found, const struct index_put *put);
-int index_parts_append(struct index_bytes *bytes, uint32_t number, uint64_t length);
+/* `payload` 0: as long as it is stored. */
+int index_parts_append(struct index_bytes *bytes, uint32_t number, uint64_t length, uint64_t payload);
 /* Makes index->pieces: what was pending under the owner, then the new extents; all of them become live. */
 int index_put_pieces(struct index *index, const struct index_put *put);
 /* Makes index->pieces: the range of a looked-up object. -ESTALE when an extent has gone since. Changes nothing. */

@@ -195,7 +195,7 @@ static int part_matches(sqlite3_stmt *statement, const struct store_part_ref *re
     if (ref->etag[0] != '\0' && strcmp(ref->etag, etag) != 0) {
         return ERR_INVALID_PART;
     }
-    if (ref->checksum[0] != '\0' && strcmp(ref->checksum, checksum) != 0) {
+    if ((ref->is_checksum_exact || ref->checksum[0] != '\0') && strcmp(ref->checksum, checksum) != 0) {
         return ERR_INVALID_PART;
     }
     return 0;
@@ -218,7 +218,7 @@ static int complete_add(struct index *index, sqlite3_stmt *statement, const stru
     put->size += size;
     rc = index_take_pieces(index, statement, 4, &index->old);
     rc = rc != 0 ? rc : index_bytes_append(&index->pieces, index->old.data, index->old.len);
-    return rc != 0 ? rc : index_parts_append(&index->parts, ref->number, size);
+    return rc != 0 ? rc : index_parts_append(&index->parts, ref->number, size, ref->payload);
 }
 
 /* Makes index->pieces and index->parts from the parts named; changes nothing in the database. */
@@ -244,7 +244,8 @@ static int complete_gather(struct index *index, const char *upload_id, struct in
         if (rc != 1) {
             return rc == 0 ? ERR_INVALID_PART : rc;
         }
-        uint64_t size = (uint64_t)sqlite3_column_int64(statement, 0);
+        uint64_t size =
+            parts[i].payload != 0 ? parts[i].payload : (uint64_t)sqlite3_column_int64(statement, 0);
         rc = complete_add(index, statement, &parts[i], put);
         sqlite3_reset(statement);
         if (rc == 0 && size < part_size_min && i + 1 < part_count) {

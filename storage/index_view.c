@@ -203,10 +203,21 @@ static int load_pieces(struct index_view *view, struct store_object *object, con
 static int load_parts(struct store_object *object, const uint8_t *packed)
 {
     uint64_t at = 0;
-    for (uint32_t i = 0; i < object->part_count; i++) {
+    uint32_t records = object->part_count;
+    object->part_count = 0;
+    for (uint32_t i = 0; i < records; i++) {
         struct index_part part;
+        struct object_part *last = &object->parts[object->part_count];
         index_part_get(packed + (size_t)i * INDEX_PART_SIZE, &part);
-        object->parts[i] = (struct object_part){.number = part.number, .at = at, .length = part.length};
+        if ((part.number & INDEX_PART_PAYLOAD) != 0) {
+            if (object->part_count == 0 || (last - 1)->number != (part.number & ~INDEX_PART_PAYLOAD)) {
+                return ERR_CORRUPT;
+            }
+            (last - 1)->payload = part.length;
+            continue;
+        }
+        *last = (struct object_part){.number = part.number, .at = at, .length = part.length};
+        object->part_count++;
         if (part.length > object->size - at) {
             return ERR_CORRUPT;
         }

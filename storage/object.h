@@ -52,8 +52,9 @@ struct object_piece {
 
 struct object_part {
     uint32_t number;
-    uint64_t at;     /* place of the first byte in the object */
-    uint64_t length; /* bytes */
+    uint64_t at;      /* place of the first byte in the object */
+    uint64_t length;  /* bytes */
+    uint64_t payload; /* bytes that were uploaded, where they are not stored as they came; else 0 */
 };
 
 #define OBJECT_MAGIC 0x4f424a31U

@@ -263,6 +263,14 @@ int store_object_part(const struct store_object *object, uint32_t number, uint64
     return -ENOENT;
 }
 
+struct store_part_place store_object_part_at(const struct store_object *object, uint32_t index)
+{
+    CHECK(index < object->part_count);
+    const struct object_part *part = &object->parts[index];
+    return (struct store_part_place){
+        .number = part->number, .offset = part->at, .len = part->length, .payload = part->payload};
+}
+
 void store_object_release(struct store_port *port, struct store_object *object)
 {
     CHECK(port->magic == PORT_MAGIC);

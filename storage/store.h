@@ -304,8 +304,11 @@ struct store_list {
 
 struct store_part_ref {
     uint32_t number;
+    uint64_t
+        payload; /* bytes, where what is stored is not the payload as it came (the server's business); else 0 */
     char etag[STORE_ETAG_MAX + 1];
-    char checksum[STORE_CHECKSUMS_MAX + 1];
+    char checksum[STORE_CHECKSUMS_MAX + 1]; /* "" matches any, unless */
+    bool is_checksum_exact;                 /* it must be this one */
 };
 
 struct store_object; /* an object's version as found: attributes, extents, a pinned epoch */
@@ -351,6 +354,14 @@ uint32_t store_object_crc32c(const struct store_object *object);
 /* Multipart objects: number of parts (0 for others) and a part's place, for partNumber= reads. */
 uint32_t store_object_part_count(const struct store_object *object);
 int store_object_part(const struct store_object *object, uint32_t number, uint64_t *offset, uint64_t *len);
+/* The same by position, 0 .. count - 1 (CHECK), with the payload that the completion named for it. */
+struct store_part_place {
+    uint32_t number;
+    uint64_t offset;  /* of the stored bytes */
+    uint64_t len;     /* stored bytes */
+    uint64_t payload; /* 0: the stored bytes are the payload */
+};
+struct store_part_place store_object_part_at(const struct store_object *object, uint32_t index);
 /* Ends the pin; no read of it may be in flight. Space of an overwritten object is reused only after this. */
 void store_object_release(struct store_port *port, struct store_object *object);
 

@@ -3,11 +3,14 @@
 """Compressed objects end to end: clients see payload, its sizes and its digests; the device holds less; what was stored compressed stays
 readable after a restart, without compression configured, and by the command-line tool on a stopped store."""
 
+import base64
 import hashlib
+import http.client
 import os
 import random
-import subprocess
+import re
 import threading
+import zlib
 
 from node import PENSTOCK, Lane, Node, need, run
 
@@ -17,12 +20,10 @@ FRAME = 262144
 
 
 def text_of(size, seed=1):
+    """Compresses to about a third, within a frame: what is repeated is longer than a frame."""
     words = [b"%x" % (seed * 7919 + i * i) for i in range(997)]
-    out = bytearray()
-    rng = random.Random(seed)
-    while len(out) < size:
-        out += rng.choice(words) + b" "
-    return bytes(out[:size])
+    out = b" ".join(random.Random(seed).choices(words, k=min(size, 300_000) // 5 + 1))
+    return (out * (size // len(out) + 1))[:size]
 
 
 def put(node, key, data, **headers):
@@ -68,7 +69,6 @@ with Node(s3=ZSTD, size="512MiB", limits="buffers_per_connection_max: 64") as no
 
     @lane.test
     def checksums_and_etags_are_those_of_the_payload():
-        import base64
         data = text_of(3 * FRAME + 1, 9)
         md5 = base64.b64encode(hashlib.md5(data).digest()).decode()
         sha = base64.b64encode(hashlib.sha256(data).digest()).decode()
@@ -106,11 +106,84 @@ with Node(s3=ZSTD, size="512MiB", limits="buffers_per_connection_max: 64") as no
             assert status == 200, body
             status, head, body = get(node, key)
             assert body == data and head["x-penstock-stored-as"] == "zstd"
-        status, _, body = node.request("POST", "/bkt/parts?uploads")
-        upload = body.split(b"<UploadId>")[1].split(b"<")[0].decode()
-        status, _, body = node.request("PUT", f"/bkt/parts?partNumber=1&uploadId={upload}",
-                                       headers={"x-amz-copy-source": "/bkt/z/ranges"})
-        assert status == 501, (status, body)
+
+    def begin(key, **headers):
+        body = node.request("POST", f"/bkt/{key}?uploads", headers=headers)[2]
+        return body.split(b"<UploadId>")[1].split(b"<")[0].decode()
+
+    def complete(key, upload, etags):
+        xml = "".join(f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>" for number, etag in etags)
+        status, _, body = node.request("POST", f"/bkt/{key}?uploadId={upload}",
+                                       body=f"<CompleteMultipartUpload>{xml}</CompleteMultipartUpload>".encode())
+        assert status == 200, body
+        return body
+
+    def put_parts(key, upload, pieces):
+        etags = []
+        for number, piece in enumerate(pieces, 1):
+            status, head, body = node.request("PUT", f"/bkt/{key}?partNumber={number}&uploadId={upload}", body=piece)
+            assert status == 200, body
+            etags.append((number, head["etag"]))
+        return etags
+
+    @lane.test
+    def parts_are_compressed_each_for_itself():
+        """Compressible and incompressible parts in turn, with odd lengths and an empty one: sizes, ranges over their borders, single parts."""
+        five = 5 << 20
+        pieces = [text_of(five + 17, 1), random.Random(2).randbytes(five + 3), text_of(five, 3), text_of(five + FRAME, 4), b""]
+        data = b"".join(pieces)
+        upload = begin("z/parts", **{"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "FULL_OBJECT"})
+        etags = put_parts("z/parts", upload, pieces)
+        listed = node.request("GET", f"/bkt/z/parts?uploadId={upload}")[2]
+        assert re.findall(rb"<Size>(\d+)<", listed) == [b"%d" % len(piece) for piece in pieces], listed
+        body = complete("z/parts", upload, etags)
+        crc = base64.b64encode(zlib.crc32(data).to_bytes(4, "big"))
+        assert b"<ChecksumCRC32>" + crc + b"<" in body, body
+        status, head, body = get(node, "z/parts")
+        assert status == 200 and body == data and head["x-penstock-stored-as"] == "zstd", head
+        assert int(head["x-penstock-stored-size"]) < len(data) * 0.8
+        assert b"<Size>%d<" % len(data) in node.request("GET", "/bkt?list-type=2&prefix=z/parts")[2]
+        at = 0
+        for number, piece in enumerate(pieces, 1):
+            if piece:
+                status, head, body = node.request("GET", f"/bkt/z/parts?partNumber={number}")
+                assert status == 206 and body == piece and head["x-amz-mp-parts-count"] == "5", (number, head)
+                assert head["content-range"] == f"bytes {at}-{at + len(piece) - 1}/{len(data)}", head
+            for first in (at - 1, at, at + len(piece) - 1):
+                for length in (1, 2, FRAME + 1, five + 100):
+                    first, last = max(0, first), min(len(data), max(0, first) + length) - 1
+                    if last >= first:
+                        body = get(node, "z/parts", Range=f"bytes={first}-{last}")[2]
+                        assert body == data[first:last + 1], (number, first, last)
+            at += len(piece)
+
+    @lane.test
+    def a_part_sent_again_and_too_small_parts_are_judged_by_their_payload():
+        """5 MiB of text take less in the store, and are no less than 5 MiB for it."""
+        upload = begin("z/again")
+        put_parts("z/again", upload, [b"x" * (5 << 20), text_of(100_000)])
+        etags = put_parts("z/again", upload, [text_of(5 << 20, 8), text_of(FRAME, 9)])
+        complete("z/again", upload, etags)
+        assert get(node, "z/again")[2] == text_of(5 << 20, 8) + text_of(FRAME, 9)
+        upload = begin("z/small")
+        etags = put_parts("z/small", upload, [text_of((5 << 20) - 1, 8), text_of(FRAME, 9)])
+        xml = "".join(f"<Part><PartNumber>{n}</PartNumber><ETag>{etag}</ETag></Part>" for n, etag in etags)
+        status, _, body = node.request("POST", f"/bkt/z/small?uploadId={upload}",
+                                       body=f"<CompleteMultipartUpload>{xml}</CompleteMultipartUpload>".encode())
+        assert status == 400 and b"EntityTooSmall" in body, body
+
+    @lane.test
+    def streams_of_unknown_length_are_compressed_unless_they_are_tiny():
+        for size in (0, 1, 4095, 4096, FRAME, 3 * FRAME + 5):
+            data = text_of(size, 6)
+            pieces = [data[i:i + 70_000] for i in range(0, size, 70_000)]
+            conn = http.client.HTTPConnection("127.0.0.1", node.s3_port, timeout=30)
+            conn.request("PUT", "/bkt/z/stream", body=iter(pieces), headers={"Transfer-Encoding": "chunked"}, encode_chunked=True)
+            answer = conn.getresponse()
+            assert answer.status == 200, answer.read()
+            conn.close()
+            status, head, body = get(node, "z/stream")
+            assert body == data and ("x-penstock-stored-as" in head) == (size >= 4096), (size, head)
 
     @lane.test
     def many_at_once_and_overwrites_read_back():
@@ -150,6 +223,24 @@ with Node(s3=ZSTD, size="512MiB", limits="buffers_per_connection_max: 64") as no
         assert plain > 40_000_000 and 0 < stored < plain, (plain, stored)
         print(f"# ratio {plain / stored:.2f}")
         assert node.metric("penstock_copied_bytes_total", reason="filter") >= plain
+
+    @lane.test
+    def the_zstd_tool_reads_what_is_stored():
+        """Of an object, and of one in parts that are all compressed, both through the running node and from a stopped store."""
+        tool = need("zstd")
+        upload = begin("z/tool")
+        pieces = [text_of(5 << 20, 11), text_of(FRAME + 9, 12)]
+        complete("z/tool", upload, put_parts("z/tool", upload, pieces))
+        put(node, "z/whole", text_of(3 * FRAME + 1, 13))
+        for running in (True, False):
+            if not running:
+                node.stop()
+            for key, data in (("z/tool", b"".join(pieces)), ("z/whole", text_of(3 * FRAME + 1, 13))):
+                path = os.path.join(node.folder, "stored.zst")
+                run([PENSTOCK, "get", "--stored", "--config", node.config, "bkt/" + key, path])
+                assert os.path.getsize(path) < len(data) * 0.8
+                assert run([tool, "-dc", path]) == data, (running, key)
+        node.start()
 
     @lane.test
     def a_restart_without_compression_still_reads_them():

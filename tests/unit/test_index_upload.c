@@ -112,6 +112,40 @@ Test(index_upload, parts_in_any_order_become_the_object_named_by_the_list)
     rig_close(&rig);
 }
 
+/* A part that is stored compressed is as large as its payload where sizes are judged, and a completion that has seen another
+ * state of it is refused: its length would be that of other bytes. */
+Test(index_upload, the_length_of_a_parts_payload_is_kept_beside_what_is_stored)
+{
+    struct index_rig rig;
+    setup(&rig);
+    cr_assert_eq(part_put(&rig, "k", "u1", 1, PART_MIN - 1, "e1"), 0);
+    cr_assert_eq(part_put(&rig, "k", "u1", 2, 3000, "e2"), 0);
+    cr_assert_eq(part_put(&rig, "k", "u1", 3, 50, "e3"), 0);
+    struct store_part_ref parts[] = {{.number = 1, .etag = "e1", .payload = PART_MIN},
+                                     {.number = 2, .etag = "e2"},
+                                     {.number = 3, .etag = "e3", .payload = 70, .is_checksum_exact = true}};
+    strcpy(parts[2].checksum, "zstd=70");
+    cr_assert_eq(complete(&rig, "k", "u1", parts, 3, NULL), ERR_INVALID_PART);
+    parts[2].checksum[0] = '\0';
+    cr_assert_eq(complete(&rig, "k", "u1", parts, 3, NULL), 0);
+    struct store_object *object = find(&rig, "k");
+    cr_assert_eq(store_object_part_count(object), 3);
+    cr_assert_eq(object->size, PART_MIN - 1 + 3000 + 50);
+    const uint64_t payload[] = {PART_MIN, 0, 70};
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct store_part_place part = store_object_part_at(object, i);
+        cr_assert_eq(part.number, i + 1);
+        cr_assert_eq(part.offset, at);
+        cr_assert_eq(part.payload, payload[i]);
+        at += part.len;
+    }
+    cr_assert_eq(at, object->size);
+    object_free(object);
+    rig_verify(&rig);
+    rig_close(&rig);
+}
+
 Test(index_upload, part_sent_again_replaces_the_first_one)
 {
     struct index_rig rig;
