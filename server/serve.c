@@ -25,6 +25,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "nic/nic_watch.h"
 #include "server/admin.h"
 #include "server/auth_keys.h"
 #include "server/metrics.h"
@@ -36,6 +37,7 @@
 
 /* After STOP every connection is reset at once; what then still waits is a device that does not answer. */
 #define SERVE_STOP_TIMEOUT_NS (10 * NS_PER_S)
+#define SERVE_WATCH_NS (2 * NS_PER_S) /* between two questions to the listeners' drivers */
 
 enum serve_state { SERVE_STARTING, SERVE_RUNNING, SERVE_DRAINING, SERVE_STOPPING };
 
@@ -56,6 +58,8 @@ struct serve {
     struct receive_plan plans[CONF_LISTENERS_MAX];
     struct rx_group *groups[CONF_LISTENERS_MAX]; /* zcrx on several queues */
     bool is_nic_changed[CONF_LISTENERS_MAX];
+    struct nic_watch watch;
+    uint64_t watch_ask_ns; /* when the drivers are asked next */
 };
 
 /* ---- hooks of the admin thread -------------------------------------------------------------------------------- */
@@ -324,6 +328,33 @@ static void serve_start_groups(struct serve *serve)
     }
 }
 
+/* From when the queues are registered: what the node itself does to a NIC is no news. */
+static int serve_watch_nics(struct serve *serve, struct err *err)
+{
+    for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
+        const struct receive_plan *plan = &serve->plans[i];
+        if (plan->has_device && !nic_watch_add(&serve->watch, plan->interface)) {
+            LOG_WRN("nic_not_watched", "interface=%s", plan->interface);
+        }
+    }
+    return nic_watch_open(&serve->watch, err);
+}
+
+static void serve_watched(struct serve *serve)
+{
+    struct metrics_process *cells = metrics_process(serve->metrics);
+    nic_watch_read(&serve->watch);
+    uint64_t now_ns = clock_monotonic_ns();
+    if (now_ns >= serve->watch_ask_ns) {
+        serve->watch_ask_ns = now_ns + SERVE_WATCH_NS;
+        nic_watch_ask(&serve->watch);
+    }
+    metrics_set(&cells->nic_no_buffers, serve->watch.no_buffers);
+    metrics_set(&cells->nic_downs, serve->watch.downs);
+    metrics_set(&cells->nic_removals, serve->watch.removals);
+    metrics_set(&cells->nic_queue_restarts, serve->watch.queue_restarts);
+}
+
 static int serve_start_threads(struct serve *serve, struct err *err)
 {
     for (uint32_t i = 0; i < serve->conf->node.workers; i++) {
@@ -374,6 +405,9 @@ static int serve_open(struct serve *serve, struct err *err)
     }
     if (rc == 0) {
         rc = serve_start_threads(serve, err);
+    }
+    if (rc == 0) {
+        rc = serve_watch_nics(serve, err);
     }
     if (rc < 0) {
         return rc;
@@ -446,7 +480,7 @@ static int serve_wait_ms(const struct serve *serve)
 {
     int state = atomic_load(&serve->state);
     if (state != SERVE_DRAINING && state != SERVE_STOPPING) {
-        return -1;
+        return serve->watch.fd >= 0 ? (int)(SERVE_WATCH_NS / NS_PER_MS) : -1;
     }
     uint64_t now_ns = clock_monotonic_ns();
     return now_ns >= serve->deadline_ns ? 0 : (int)((serve->deadline_ns - now_ns) / NS_PER_MS) + 1;
@@ -456,7 +490,9 @@ static void serve_wait(struct serve *serve)
 {
     struct pollfd fds[] = {{.fd = serve->signal_fd, .events = POLLIN},
                            {.fd = serve->drain_fd, .events = POLLIN},
-                           {.fd = serve->ended_fd, .events = POLLIN}};
+                           {.fd = serve->ended_fd, .events = POLLIN},
+                           {.fd = serve->watch.fd, .events = POLLIN}, /* -1: poll skips it */
+                           {.fd = serve->watch.page_pool_fd, .events = POLLIN}};
     while (!serve_all_ended(serve)) {
         int wait_ms = serve_wait_ms(serve);
         if (wait_ms == 0) {
@@ -476,6 +512,9 @@ static void serve_wait(struct serve *serve)
         if (rc > 0 && fds[0].revents != 0) {
             serve_signal(serve);
         }
+        if (serve->watch.fd >= 0) {
+            serve_watched(serve);
+        }
     }
 }
 
@@ -493,6 +532,7 @@ static void serve_close(struct serve *serve)
     for (uint32_t i = 0; i < CONF_LISTENERS_MAX; i++) {
         rx_group_close(serve->groups[i]);
     }
+    nic_watch_close(&serve->watch);
     serve_restore_nics(serve); /* The rings are closed, so no queue of ours is in use any more. */
     if (serve->store != NULL) {
         metrics_store_set(serve->metrics, NULL);
@@ -518,6 +558,7 @@ int serve_run(const struct conf *conf)
     serve.signal_fd = -1;
     serve.drain_fd = -1;
     serve.ended_fd = -1;
+    nic_watch_init(&serve.watch);
     log_level_set(conf->node.log_level);
     int rc = serve_open(&serve, &err);
     if (rc < 0) {

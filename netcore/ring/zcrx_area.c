@@ -30,6 +30,8 @@ struct zcrx_event_description {
     uint64_t reserved[9];
 };
 #define ZCRX_DESCRIPTION_STATS 1U
+#define ZCRX_EVENT_NO_BUFFER 0U /* ZCRX_EVENT_ALLOC_FAIL */
+#define ZCRX_CONTROL_ARM_EVENT 2U
 
 /* ---- registration ---------------------------------------------------------------------------------------------- */
 
@@ -68,8 +70,11 @@ static int zcrx_register_once(struct zcrx_area *area, const struct zcrx_area_opt
     struct io_uring_region_desc region = {.user_addr = (uint64_t)(uintptr_t)area->region,
                                           .size = area->region_size,
                                           .flags = IORING_MEM_REGION_TYPE_USER};
-    struct zcrx_event_description description = {.flags = ZCRX_DESCRIPTION_STATS,
-                                                 .stats_offset = area->region_size - 64};
+    struct zcrx_event_description description = {
+        .user_data = options->exhausted_user_data,
+        .type_mask = options->exhausted_user_data != 0 ? 1U << ZCRX_EVENT_NO_BUFFER : 0,
+        .flags = ZCRX_DESCRIPTION_STATS,
+        .stats_offset = area->region_size - 64};
     struct io_uring_zcrx_ifq_reg reg = {.if_idx = options->interface_index,
                                         .if_rxq = options->queue,
                                         .rq_entries = area->entry_count,
@@ -478,6 +483,13 @@ int zcrx_area_flush(struct zcrx_area *area)
     struct zcrx_ctrl ctrl = {.zcrx_id = area->id, .op = ZCRX_CTRL_FLUSH_RQ};
     area->flushes++;
     return io_uring_register_zcrx_ctrl(&area->uring->ring, &ctrl);
+}
+
+void zcrx_area_exhausted_arm(struct zcrx_area *area)
+{
+    /* The event's number follows op and reserved words; it is 0. */
+    struct zcrx_ctrl ctrl = {.zcrx_id = area->id, .op = ZCRX_CONTROL_ARM_EVENT};
+    (void)io_uring_register_zcrx_ctrl(&area->uring->ring, &ctrl); /* -EINVAL: it is armed already. */
 }
 
 uint64_t zcrx_area_copied_count(const struct zcrx_area *area)

@@ -61,6 +61,9 @@ struct zcrx_area_options {
     uint64_t page_size;    /* of the area's memory, bytes: what is contiguous for sure; 0: not known */
     bool no_device;        /* ZCRX_REG_NODEV: any socket, loopback too; the kernel copies every byte */
     const char *interface; /* for messages; NULL with no_device */
+    /* user_data of the completion by which the kernel says that the NIC found no free buffer (Linux 7.3); 0: not wanted. It may
+     * come until the ring is closed. */
+    uint64_t exhausted_user_data;
     /* Test seam: replaces io_uring_register_ifq. NULL in production. */
     int (*register_fn)(struct io_uring *ring, void *reg);
 };
@@ -132,6 +135,9 @@ void zcrx_area_returned(struct zcrx_area *area, struct zcrx_return *message);
 /* Makes the kernel read the refill ring now (Linux 7.1): without a NIC that allocates, nothing else does. 0, or
  * -EINVAL on kernels without it. */
 int zcrx_area_flush(struct zcrx_area *area);
+
+/* The kernel says once that the NIC found no free buffer; this makes it say so again. Kernels without it never said it. */
+void zcrx_area_exhausted_arm(struct zcrx_area *area);
 
 /* Bytes the kernel copied into the area because they were not received there; 0 where the kernel does not count. */
 uint64_t zcrx_area_copied_bytes(const struct zcrx_area *area);

@@ -97,6 +97,8 @@ struct rx_stats {
     _Atomic uint64_t buffers_free;        /* gauge */
     _Atomic uint64_t buffers_free_low;    /* lowest value of the gauge */
     _Atomic uint64_t starved;             /* times a readable connection found no free buffer */
+    _Atomic uint64_t exhausted;           /* zcrx: times the NIC found no free buffer and dropped */
+    _Atomic uint64_t refills;             /* zcrx: entries of the refill ring */
     _Atomic uint64_t kernel_copied_bytes; /* zcrx: copy fallback; socket: every byte */
     _Atomic uint64_t
         moved_bytes; /* af_xdp: bytes of jumbo frames behind their first buffer, moved to be aligned */

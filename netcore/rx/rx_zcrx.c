@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <sys/mman.h>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -38,6 +39,7 @@
 #define ZCRX_RETRY_MIN_NS NS_PER_MS
 #define ZCRX_RETRY_MAX_NS (64 * NS_PER_MS)
 #define ZCRX_LATE_NS NS_PER_MS /* until a borrowed buffer's next message home is tried again */
+#define ZCRX_TELL_NS NS_PER_S  /* between two lines about one trouble */
 #define ZCRX_RCVBUF_MIN (64 * KIB)
 #define ZCRX_RCVBUF_MAX (16 * MIB)
 
@@ -75,6 +77,12 @@ struct rx_zcrx {
     struct mpsc_node *handed;       /* connections from others, to be opened */
     struct mpsc_node *told;         /* opened by the last poll, whose events borrow their addresses */
     uint64_t polled_at_ns;
+    struct rx_op *exhausted; /* not freed with this: its completion may come later */
+    bool is_exhausted;
+    uint64_t arm_at_ns;      /* when the kernel is to say it again; 0: it is armed */
+    uint64_t copied_told;    /* bytes that the log knows of */
+    uint64_t copied_tell_ns; /* not before this */
+    const char *name;        /* the listener's, for the log */
 };
 
 static bool zcrx_may_receive(const struct ktcp_conn *conn)
@@ -136,6 +144,46 @@ static struct zcrx_record zcrx_record_take(struct rx_zcrx *zc)
 
 /* ---- buffers --------------------------------------------------------------------------------------------------- */
 
+/* The NIC drops, for every peer of the queue, while it has no buffer. The kernel says so once until it is armed again. */
+static void zcrx_exhausted(struct rx_op *op, const struct io_uring_cqe *cqe)
+{
+    struct rx_zcrx *zc = op->instance;
+    (void)cqe;
+    if (zc != NULL) { /* It may come after the instance. */
+        zc->is_exhausted = true;
+    }
+}
+
+static void zcrx_exhausted_watch(struct rx_zcrx *zc, uint64_t now_ns)
+{
+    if (zc->is_exhausted) {
+        zc->is_exhausted = false;
+        zc->arm_at_ns = now_ns + ZCRX_TELL_NS;
+        ktcp_count(&zc->ktcp.rx.stats.exhausted, 1);
+        LOG_WRN("zcrx_area_exhausted", "name=%s held=%u total=%u remedy=%s", zc->name, zc->area.held_count,
+                zc->area.buffer_count,
+                LOG_Q("peers send again what the NIC dropped; if it stays so: a larger rx_area_size, fewer "
+                      "connections or faster devices"));
+    } else if (zc->arm_at_ns != 0 && now_ns >= zc->arm_at_ns) {
+        zc->arm_at_ns = 0;
+        zcrx_area_exhausted_arm(&zc->area);
+    }
+}
+
+/* The kernel copies what arrived in its own memory: packets that the NIC did not split, or that came by another queue. */
+static void zcrx_copied_watch(struct rx_zcrx *zc, uint64_t now_ns)
+{
+    uint64_t copied = zcrx_area_copied_bytes(&zc->area);
+    if (copied == zc->copied_told || now_ns < zc->copied_tell_ns) {
+        return;
+    }
+    LOG_WRN("zcrx_kernel_copies", "name=%s bytes=%llu total=%llu why=%s", zc->name,
+            (unsigned long long)(copied - zc->copied_told), (unsigned long long)copied,
+            LOG_Q("packets were not split, or arrived on another queue than the listener's"));
+    zc->copied_told = copied;
+    zc->copied_tell_ns = now_ns + ZCRX_TELL_NS;
+}
+
 static void zcrx_gauges(struct rx_zcrx *zc)
 {
     struct rx_stats *stats = &zc->ktcp.rx.stats;
@@ -144,6 +192,7 @@ static void zcrx_gauges(struct rx_zcrx *zc)
     if (free_count < stats->buffers_free_low) {
         ktcp_gauge(&stats->buffers_free_low, free_count);
     }
+    ktcp_gauge(&stats->refills, zc->area.refills);
     if (!zc->area.no_device) {
         ktcp_gauge(&stats->kernel_copied_bytes, zcrx_area_copied_bytes(&zc->area));
     }
@@ -617,6 +666,8 @@ static int zcrx_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, ui
         zcrx_borrowed_each(zc, zcrx_area_refill_late);
     }
     zcrx_area_refill_late(&zc->area);
+    zcrx_exhausted_watch(zc, now_ns);
+    zcrx_copied_watch(zc, now_ns);
     zcrx_flush_no_device(zc);
     zcrx_wake_over(zc);
     zcrx_wake_starved(zc, now_ns);
@@ -659,6 +710,26 @@ static void zcrx_pause(struct rx *rx, struct rx_id id)
 
 /* ---- open and close -------------------------------------------------------------------------------------------- */
 
+/* Its own memory, a page once per listener and never given back: the kernel may complete it until the ring is closed. */
+static int zcrx_exhausted_open(struct rx_zcrx *zc)
+{
+    void *page = mmap(NULL, sizeof(struct rx_op), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return -ENOMEM;
+    }
+    zc->exhausted = page;
+    zc->exhausted->done = zcrx_exhausted;
+    zc->exhausted->instance = zc;
+    return 0;
+}
+
+static void zcrx_exhausted_close(struct rx_zcrx *zc)
+{
+    if (zc->exhausted != NULL) {
+        zc->exhausted->instance = NULL;
+    }
+}
+
 static int zcrx_area_of(struct rx_zcrx *zc, const struct rx_options *options, struct err *err)
 {
     struct zcrx_area_options area_options = {.uring = options->uring,
@@ -668,7 +739,9 @@ static int zcrx_area_of(struct rx_zcrx *zc, const struct rx_options *options, st
                                              .queue = options->queue,
                                              .page_size = options->arena->page_size,
                                              .no_device = options->interface == NULL,
-                                             .interface = options->interface};
+                                             .interface = options->interface,
+                                             .exhausted_user_data =
+                                                 (uint64_t)(uintptr_t)zc->exhausted | URING_CLASS_RX};
     if (options->interface != NULL) {
         area_options.interface_index = if_nametoindex(options->interface);
         if (area_options.interface_index == 0) {
@@ -710,6 +783,7 @@ static void zcrx_close(struct rx *rx)
         zcrx_leave(zc);
     }
     zcrx_area_close(&zc->area);
+    zcrx_exhausted_close(zc);
     rx->magic = 0;
     free(zc->borrowed);
     free(zc->records);
@@ -781,12 +855,14 @@ static int zcrx_open(const struct rx_options *options, struct rx **out, struct e
     rx->ops = &rx_zcrx_ops;
     rx->owner = (struct slice_owner){.retain = zcrx_slice_retain, .release = zcrx_slice_release};
     zc->buf_index = options->arena->buf_index;
+    zc->name = options->name;
     zc->record_max = options->records_max > 0 ? options->records_max : ZCRX_RECORDS;
     CHECK(bytes_is_power_of_two(zc->record_max));
     zc->records = calloc(zc->record_max, sizeof(*zc->records));
-    int rc = zc->records == NULL ? err_set(err, -ENOMEM, "out of memory")
-                                 : zcrx_open_parts(zc, options, &receive, err);
+    int rc = zc->records == NULL || zcrx_exhausted_open(zc) < 0 ? err_set(err, -ENOMEM, "out of memory")
+                                                                : zcrx_open_parts(zc, options, &receive, err);
     if (rc < 0) {
+        zcrx_exhausted_close(zc);
         free(zc->borrowed);
         free(zc->records);
         free(zc);
