@@ -116,7 +116,7 @@ static int thread_open_port(struct thread *thread, struct err *err)
         .uring = &thread->uring,
         .arena = &thread->arena,
         .staging_offset = 0,
-        .staging_size = thread->arena.staging_size,
+        .staging_size = conf->node.staging_size, /* The arena's is rounded to its pages: 2 MiB and more. */
         .read_buffer_size = (uint32_t)conf->store.read_buffer_size,
         .write_unit = (uint32_t)conf->store.write_unit,
         .writes_per_put_max = conf->store.writes_per_upload_max,
