@@ -3,13 +3,13 @@
 # The VM lane: real zcrx, a real NVMe driver and power cuts under QEMU. Included by the Makefile; tests/vm/README.md explains.
 
 .PHONY: test-vm vm-shell test-vm-unit
-# CASE="name..." runs those cases only.
+# CASE="name..." runs those cases only; FULL=1 gives cases that have one their longer form.
 test-vm: build vm-faults $(call progs_of,contract) $(D)/stamp-build $(D)/stamp-vm test-vm-unit kernel-module
-	@tests/vm/run --build $(O) $(CASE)
+	@tests/vm/run --build $(O) $(if $(FULL),--full) $(CASE)
 # What a buffer size costs, in counts that mean something under emulation.
 .PHONY: bench-vm
 bench-vm: build $(D)/stamp-build $(D)/stamp-vm kernel-module
-	@tests/vm/run --build $(O) --lane bench
+	@tests/vm/run --build $(O) --lane bench $(CASE)
 vm-shell: build $(D)/stamp-build $(D)/stamp-vm
 	@tests/vm/run --build $(O) --shell $(CASE)
 # Servers with a fault planted (tests/README.md), which the power-cut cases must find: one object differs, so it is linked in before

@@ -45,13 +45,13 @@ def result(process, patience=90):
     return {key: value if key == "error" else int(value) for key, value in fields.items()}
 
 
-def transfer(pair, size=64 * MIB, port=PORT, address="10.7.0.1", queue=1, conns=1, disturb=None, chunk=MIB, **options):
+def transfer(pair, size=64 * MIB, port=PORT, address="10.7.0.1", queue=1, conns=1, disturb=None, chunk=MIB, flush=0, **options):
     """One run of client and server; `disturb` is called while data flows."""
     words = [f"{key}={value}" for key, value in options.items()]
     process = receiver("nic", queue, port, size, f"conns={conns}", *words)
     if isinstance(process, str):
         return {"error": process}
-    client = pair.client("zcrx_stream", "send", address, str(port), str(size), f"conns={conns}", f"chunk={chunk}")
+    client = pair.client("zcrx_stream", "send", address, str(port), str(size), f"conns={conns}", f"chunk={chunk}", f"flush={flush}")
     if disturb:
         disturb()
     figures = result(process)
@@ -68,21 +68,36 @@ def whole(text, figures, size=64 * MIB, **more):
 
 
 def sizes(pair):
-    counts = {}
     for buf in (4096, 32768, 131072, 1048576):
         figures = transfer(pair, buf=buf, area=64 * MIB)
         whole(f"64 MiB through buffers of {buf // 1024} KiB, not a byte copied", figures, copy_bytes=0, misaligned=0)
-        counts[buf] = figures.get("cqes", 0) or 10**9
         vmtest.note(f"buf={buf}: {figures}")
-    # The most that packets of 64 KiB allow is 5.67 and 11.4 times fewer; a packet is smaller whenever the guest was not run in
-    # time. What the driver can do is the best of a few runs.
+    ratios(pair)
+
+
+def ratios(pair):
+    """How many completions fewer, in numbers that do not depend on how fast the guest runs.
+
+    Packets of 45 segments, the fullest there are, make 16.9, 2.99 and 1.50 completions at 4, 32 and 128 KiB: 5.67 and 11.3 times
+    fewer.  Pair.full_bursts() and a window that never fills keep them full; the first 8 MiB, in which the window opens, are not counted.
+    """
+    counts = {4096: 0, 32768: 10**9, 131072: 10**9}
+
+    def run(buf):
+        figures = transfer(pair, size=32 * MIB, buf=buf, area=64 * MIB, skip=8 * MIB, rcvbuf=128 * MIB)
+        whole(f"32 MiB in full packets through buffers of {buf // 1024} KiB", figures, 32 * MIB, copy_bytes=0)
+        return figures.get("cqes", 0) or 10**9
+
+    counts[4096] = run(4096)
     for buf, least in ((32768, 5.5), (131072, 11)):
-        for _ in range(12):
+        # A few packets are short all the same when the guest stands still at the wrong moment: what counts is the best of three.
+        for _ in range(3):
+            counts[buf] = min(counts[buf], run(buf))
             if counts[4096] / counts[buf] >= least:
                 break
-            counts[buf] = min(counts[buf], transfer(pair, buf=buf, area=64 * MIB).get("cqes", 10**9))
-        ratio = counts[4096] / counts[buf]
-        vmtest.check(f"{buf // 1024} KiB needs at least {least} times fewer completions than 4 KiB", ratio >= least, ratio)
+        vmtest.check(f"{buf // 1024} KiB needs at least {least} times fewer completions than 4 KiB",
+                     counts[4096] / counts[buf] >= least, counts)
+    vmtest.note(f"24 MiB: {counts}")
 
 
 def modes(pair):
@@ -100,7 +115,7 @@ def modes(pair):
     vmtest.note(f"six flows: {one} completions with one session, {figures.get('cqes')} with eight")
     for stride in (1, 64):
         pair.knob("rx_dma/stride", stride)
-        figures = transfer(pair, size=8 * MIB, conns=6, chunk=100003, buf=32768, area=64 * MIB)
+        figures = transfer(pair, size=8 * MIB, conns=6, chunk=100003, flush=1, buf=32768, area=64 * MIB)
         whole(f"writes of odd length at stride {stride} are bit-exact", figures, 48 * MIB, copy_bytes=0)
         vmtest.note(f"stride {stride}: {figures.get('misaligned')} of {figures.get('cqes')} fragments out of step with the stream's start, modulo 4")
     pair.ethtool("-K", "rx-gro-hw", "off")
@@ -186,6 +201,7 @@ def plain_socket(pair):
 
 def main():
     pair = nsim.Pair()
+    pair.full_bursts()
     pair.steer(PORT, 1)
     whole("transparent huge pages will do", transfer(pair, size=16 * MIB, buf=32768, area=16 * MIB, pages="thp"), 16 * MIB)
     sizes(pair)

@@ -26,7 +26,7 @@ node = nodes.prepare("/dev/nvme0n1", "/dev/nvme1n1")
 if not vmtest.check("the node becomes ready", node.start(), node.log_tail()):
     raise SystemExit(1)
 s3load.Endpoint("127.0.0.1", node.port).request("PUT", f"/{s3load.BUCKET}")
-clients = [s3load.Client("127.0.0.1", node.port, plan) for plan in plans]
+clients = [s3load.Client(s3load.Endpoint("127.0.0.1", node.port), plan) for plan in plans]
 for client in clients:
     client.start()
 for client in clients:

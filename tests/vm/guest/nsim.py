@@ -5,6 +5,8 @@ A case that uses it says `vm-need: nsim` and `vm-have: netdevsim`.  Pair() sets 
 server with a real zero-copy NIC would: header split on, hardware GRO on, ordinary traffic kept on queue 0
 by the RSS table (prepared=False leaves that to the node).  close() removes it all, and fails when the module cannot be unloaded afterwards.
 """
+import contextlib
+import ctypes
 import os
 import pathlib
 import subprocess
@@ -20,6 +22,26 @@ def write(path, value):
     """Writes one value to a file of sysfs, debugfs or procfs."""
     with open(path, "w") as file:
         file.write(str(value))
+
+
+def _enter(path):
+    """Moves the calling thread, and no other, to a network namespace."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(file, 0x40000000):
+            raise OSError(ctypes.get_errno(), f"setns {path}")
+    finally:
+        os.close(file)
+
+
+@contextlib.contextmanager
+def client_side():
+    """Sockets that this thread opens meanwhile belong to the client's namespace; they stay there."""
+    _enter("/run/netns/client")
+    try:
+        yield
+    finally:
+        _enter("/proc/1/ns/net")
 
 
 class Pair:
@@ -70,9 +92,44 @@ class Pair:
         out = self.ethtool("-N", "flow-type", f"tcp{version}", "dst-port", str(port), "action", str(queue))
         return out.split()[-1]
 
+    def big_tcp(self, size):
+        """Lets the NIC gather up to `size` bytes of a flow, of either address family, over several bursts of the sender; 65536
+        is as it was.  IFLA_GRO_MAX_SIZE is 58, IFLA_GRO_IPV4_MAX_SIZE 64."""
+        genl.set_link("nic", [(58, genl.u32(size)), (64, genl.u32(size))])
+        is_big = size > 65536
+        self.knob("rx_gro/flush_psh", 0 if is_big else 1)
+        self.ethtool("-C", "rx-usecs", "500" if is_big else "0")
+
+    @staticmethod
+    def mtu(size):
+        """Both ends; connections that are opened from now on have the segment size of it."""
+        vmtest.run("ip", "link", "set", "nic", "mtu", str(size))
+        vmtest.run("ip", "-n", "client", "link", "set", "cli", "mtu", str(size))
+
+    def full_bursts(self):
+        """Makes the client send packets as full as TSO lets them, however slowly the guest runs.
+
+        Linux sizes a burst by its pacing rate, which is the window over the measured round-trip time: on a guest that waits
+        for its host bursts shrink.  Here 45 segments (the most of 1448 bytes in 64 KiB) are the least as well; the first
+        flight and the send buffer are large, so that neither the window nor a full buffer ends a packet early.
+        """
+        for name, value in (("tcp_min_tso_segs", "45"), ("tcp_wmem", "4096 134217728 134217728")):
+            self.client("sh", "-c", f"echo {value} >/proc/sys/net/ipv4/{name}").wait()
+        for words in (["10.7.0.0/24", "src", "10.7.0.2"], ["-6", "fd00:7::/64"]):
+            family = ["-6"] if words[0] == "-6" else []
+            vmtest.run("ip", *family, "-n", "client", "route", "replace", *words[len(family):], "dev", "cli", "initcwnd", "4000")
+
     def knob(self, name, value, device=0):
         """Sets a file below the port's debugfs folder, e.g. knob("rx_dma/stride", 1)."""
         write(DEBUG / f"netdevsim{self.number + device}" / "ports" / "0" / name, value)
+
+    def snapshot(self):
+        """All that a node may change of the NIC, as a dict of what ethtool and netlink say."""
+        rings = genl.Family("ethtool").ask(15, [(1, [(2, genl.text("nic"))])])[0]
+        state = {"rings": {kind: value for kind, value in rings.items() if kind != 1}}
+        for name, option in (("features", "-k"), ("channels", "-l"), ("rss", "-x"), ("rules", "-n")):
+            state[name] = self.ethtool(option)
+        return state
 
     def stats(self):
         """ethtool -S as a dict."""

@@ -43,15 +43,21 @@ class Markers:
             os.close(file)
 
 
-def write_load(run, plans, devices, **options):
-    """Formats a node on the drives, walks the plans under the log as run `run`, stops the node; returns faults."""
+def write_load(run, plans, devices, listen=None, look=lambda node: None, **options):
+    """Formats a node on the drives, walks the plans under the log as run `run`, stops the node; returns faults.
+
+    listen: (changes the configuration's S3 listener, gives an Endpoint of it); default: what node.py writes.
+    look: called with the node before it is stopped.
+    """
     node = nodes.prepare(devices[0], devices[1] if len(devices) > 1 else None, logged=True, **options)
+    configure, connect = listen or (lambda: None, lambda: s3load.Endpoint("127.0.0.1", node.port))
+    configure()
     if not node.start():
         return [f"the node does not become ready: {node.log_tail()}"]
-    s3load.Endpoint("127.0.0.1", node.port).request("PUT", f"/{s3load.BUCKET}")
+    connect().request("PUT", f"/{s3load.BUCKET}")
     markers = Markers(devices)
     markers.write(f"{START} {json.dumps([run])}")
-    clients = [s3load.Client("127.0.0.1", node.port, plan, on_ack=lambda op: markers.write(
+    clients = [s3load.Client(connect(), plan, on_ack=lambda op: markers.write(
         f"{ACK} {json.dumps([run, op.client, op.number])}")) for plan in plans]
     for client in clients:
         client.start()
@@ -59,6 +65,7 @@ def write_load(run, plans, devices, **options):
         client.join()
     faults = [f"client {client.plan[0].client} ended at {client.position}: {client.refused or client.lost}"
               for client in clients if client.position < len(client.plan)]
+    look(node)
     if node.stop() != 0:
         faults.append(f"SIGTERM does not end the node with status 0: {node.log_tail()}")
     markers.close()
@@ -172,6 +179,32 @@ class Verdict:
         self.cuts, self.bad = self.cuts + other.cuts, self.bad + other.bad
         self.faults = (self.faults + other.faults)[:6]
         self.tally = [a + b for a, b in zip(self.tally, other.tally)]
+
+
+def one_drive(device, name, plans, size, cuts, control_cuts):
+    """Cuts a log whose drive held store and index at `cuts` places and reports; on a disk that lies about flushes, at
+    `control_cuts` places, losses must be found."""
+    log = writelog.Log(device)
+    run = Run(log, name, plans)
+
+    def verify(number, places, lies_from=None):
+        bench, image, verdict = Bench(number), Disk(log, size, f"/tmp/cut{number}"), Verdict()
+        for cut in places:
+            tally = image.make(cut, "cut", lies_from)
+            drive = (image.path, size)
+            verdict.add(cut, tally, bench.with_node(drive, drive, read_back(plans, run.positions_at(cut))))
+        return verdict
+
+    expected = sum(map(len, plans))
+    vmtest.check("the log holds the markers", len(run.acks) == expected, f"{len(run.acks)} of {expected}")
+    found = share(verify, writelog.choose_cuts(log, cuts, "cut", run.start + 1))
+    kept, dropped, torn = found.tally
+    vmtest.check(f"{found.cuts} cuts ({kept} volatile writes kept, {dropped} dropped, {torn} torn): nothing acknowledged "
+                 "is lost, nothing is partial", not found.bad, f"{found.bad} cuts: {found.faults}")
+    vmtest.check("the cuts dropped and tore writes", dropped > cuts // 2 and torn > cuts // 10, str(found.tally))
+    found = share(lambda number, places: verify(number, places, run.start),
+                  writelog.choose_cuts(log, control_cuts, "control", run.start + 1))
+    vmtest.check(f"control: a disk that lies about flushes is found out ({found.bad} of {found.cuts})", found.bad > 0, "not once")
 
 
 def share(work, cuts, workers=2):

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""pusher.py HOST PORT BUCKET CONNECTIONS SIZE SEED: an S3 client that varies what a head looks like on the wire.
+"""pusher.py HOST PORT BUCKET CONNECTIONS SIZE SEED [put|get] [aligned]: an S3 client that varies what a head looks like on the wire.
 
 Each connection PUTs one object of SIZE bytes (give or take a few hundred, seeded) with a head padded to a random length,
-sometimes waiting for 100 Continue, sometimes gluing head and body together, then reads it back and compares.  Prints
+sometimes waiting for 100 Continue, sometimes gluing head and body together, then reads it back and compares (put and get: only the one or the other; aligned: heads have lengths that are
+multiples of 4).  Prints
 `pushed BYTES bad COUNT first ERROR` and exits 0 when nothing was bad.
 """
 import random
@@ -42,10 +43,16 @@ def read_head(stream):
     return status, length
 
 
-def put(connection, stream, path, body, dice):
-    expect = body.size > 0 and dice.random() < 0.5
-    head = (f"PUT {path} HTTP/1.1\r\nHost: penstock\r\nContent-Length: {body.size}\r\n"
-            f"X-Pad: {'p' * dice.randrange(256)}\r\n" + ("Expect: 100-continue\r\n" if expect else "") + "\r\n").encode()
+def head_of(path, size, pad, expect):
+    return (f"PUT {path} HTTP/1.1\r\nHost: penstock\r\nContent-Length: {size}\r\n"
+            f"X-Pad: {'p' * pad}\r\n" + ("Expect: 100-continue\r\n" if expect else "") + "\r\n").encode()
+
+
+def put(connection, stream, path, body, dice, aligned=False):
+    expect, pad = body.size > 0 and dice.random() < 0.5, dice.randrange(256)
+    if aligned:
+        pad += -len(head_of(path, body.size, pad, expect)) % 4
+    head = head_of(path, body.size, pad, expect)
     parts = body.parts()
     if expect:
         connection.sendall(head)
@@ -73,7 +80,8 @@ def get(connection, stream, path, body):
 
 
 def main():
-    host, port, bucket, connections, size, seed = sys.argv[1], *map(lambda x: x, sys.argv[2:])
+    host, port, bucket, connections, size, seed = sys.argv[1:7]
+    only, aligned = [word for word in sys.argv[7:] if word != "aligned"], "aligned" in sys.argv[7:]
     port, connections, size, seed = int(port), int(connections), int(size), int(seed)
     errors, lock, total = [], threading.Lock(), [0]
 
@@ -84,7 +92,8 @@ def main():
         try:
             with socket.create_connection((host, port), timeout=120) as connection:
                 stream = connection.makefile("rb")
-                error = put(connection, stream, path, body, dice) or get(connection, stream, path, body)
+                error = None if only == ["get"] else put(connection, stream, path, body, dice, aligned)
+                error = error or (None if only == ["put"] else get(connection, stream, path, body))
         except (OSError, ValueError, IndexError) as problem:
             error = f"{path}: {problem!r}"
         with lock:

@@ -8,6 +8,7 @@ P + 1, in the state after that one: old or new, whole, never a mixture.  verify(
 
 Owns no server and no disk.
 """
+import contextlib
 import dataclasses
 import functools
 import http.client
@@ -51,10 +52,10 @@ def make_plan(seed, client, length, keys=8, size_max=200_000):
 
 
 class Endpoint:
-    """A connection to the server, opened again when it was closed."""
+    """A connection to the server, opened again when it was closed; `inside` gives a context to open it in (a namespace)."""
 
-    def __init__(self, address, port, timeout=120):
-        self.address, self.port, self.timeout = address, port, timeout
+    def __init__(self, address, port, timeout=120, inside=contextlib.nullcontext):
+        self.address, self.port, self.timeout, self.inside = address, port, timeout, inside
         self.connection = None
 
     def request(self, method, path, body=None, chunked=False):
@@ -62,6 +63,8 @@ class Endpoint:
         try:
             if self.connection is None:
                 self.connection = http.client.HTTPConnection(self.address, self.port, timeout=self.timeout)
+                with self.inside():
+                    self.connection.connect()
             if chunked:
                 pieces = [body[at:at + 30_000] for at in range(0, len(body), 30_000)]
                 self.connection.request(method, path, iter(pieces), {"Transfer-Encoding": "chunked"},
@@ -101,9 +104,9 @@ class Client(threading.Thread):
     position: number of operations acknowledged so far.  refused: an answer that no crash explains.
     """
 
-    def __init__(self, address, port, plan, position=0, on_ack=None):
+    def __init__(self, endpoint, plan, position=0, on_ack=None):
         super().__init__(daemon=True)
-        self.endpoint = Endpoint(address, port)
+        self.endpoint = endpoint
         self.plan, self.position, self.on_ack = plan, position, on_ack
         self.refused = None
         self.lost = None

@@ -3,17 +3,22 @@
 import subprocess
 
 import node as nodes
+import nsim
+import s3load
 
 ADDRESS = "10.7.0.1"
 PORT = 9000
 
 
-def configure(buffer_kib, more="", area_mib=64, connections=128, queues="1", manage="true"):
-    """Rewrites node.py's configuration: the S3 listener receives by zcrx from these queues of `nic`, one for each worker."""
-    listener = (f'  - {{ name: bulk, protocol: s3, address: "{ADDRESS}:{PORT}", receive: zcrx, access: anonymous, '
+def configure(buffer_kib, more="", area_mib=64, connections=128, queues="1", manage="true", limits="", address=ADDRESS):
+    """Rewrites node.py's configuration: the S3 listener receives by zcrx from these queues of `nic`, one for each worker.
+
+    more: further keys of the listener, limits: of its limits; both begin with a comma.
+    """
+    listener = (f'  - {{ name: bulk, protocol: s3, address: "{address}:{PORT}", receive: zcrx, access: anonymous, '
                 f"allow_remote_anonymous: true, interface: nic, queues: [{queues}], hugepages: 2MiB, manage_nic: {manage}, "
                 f"rx_buffer_size: {buffer_kib}KiB, rx_area_size: {area_mib}MiB, "
-                f"limits: {{ connections_max: {connections}, uploads_max: {connections} }}{more} }}\n")
+                f"limits: {{ connections_max: {connections}, uploads_max: {connections}{limits} }}{more} }}\n")
     with open("/tmp/penstock.yaml") as file:
         text = file.read()
     start = text.index("  - { name: bulk")
@@ -26,9 +31,14 @@ def make_bucket(pair):
     pair.client("curl", "-sSf", "-X", "PUT", f"http://{ADDRESS}:{PORT}/zcrx").wait()
 
 
-def push(pair, connections, size, seed):
-    """(what pusher.py printed, exit status)."""
-    process = pair.client("python3", "/vm/pusher.py", ADDRESS, str(PORT), "zcrx", str(connections), str(size), str(seed),
+def endpoint():
+    """A client on the other side of the NIC."""
+    return s3load.Endpoint(ADDRESS, PORT, inside=nsim.client_side)
+
+
+def push(pair, connections, size, seed, *only, address=ADDRESS):
+    """(what pusher.py printed, exit status); `only`: "put" or "get"."""
+    process = pair.client("python3", "/vm/pusher.py", address, str(PORT), "zcrx", str(connections), str(size), str(seed), *only,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return process.communicate()[0].strip(), process.returncode
 

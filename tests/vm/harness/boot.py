@@ -133,7 +133,7 @@ class Guest:
         self.work, self.report = work, report
         self.cases = {case.name: case for case in cases}
         self.deadline = BOOT_SECONDS + sum(case.timeout + 5 for case in cases)
-        self.command = ["nice", "-n", "10", *command,
+        self.command = ["nice", "-n", os.environ.get("PENSTOCK_VM_NICE", "10"), *command,
                         "-serial", f"file:{work}/console.log", "-serial", "chardev:results",
                         "-chardev", "stdio,id=results,signal=off"]
         self.current = None

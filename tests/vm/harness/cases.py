@@ -8,7 +8,7 @@ import re
 
 DEFAULT_DRIVE = "nvme size=512M"
 KEYS = {"drive", "memory", "cpus", "cmdline", "modules", "have", "need", "prog", "file", "timeout",
-        "boot", "after", "kernel", "lane", "nic"}
+        "boot", "after", "kernel", "lane", "nic", "full"}
 
 
 class Case:
@@ -27,6 +27,7 @@ class Case:
             if found:
                 self.values[found.group(1)].append(found.group(2).strip())
         self.timeout = int(self.one("timeout", "60"))
+        self.full_timeout = int(self.one("full", self.timeout))
         self.drives = [parse_drive(text) for text in self.values["drive"] or [DEFAULT_DRIVE]]
         self.nics = self.values["nic"]
 

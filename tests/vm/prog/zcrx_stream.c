@@ -4,8 +4,9 @@
  *     receive from one queue, checks every byte, prints "listening", then "result KEY=VALUE..." and exits 0; a
  *     registration that the kernel refuses prints "refused ERRNO-NAME" and exits 3.
  *     buf=N buffer length; area=N bytes; pages=small|thp|huge; rq=N refill entries; conns=N; hold=1 keeps all
- *     buffers until the kernel reports that it has none left; wait=SECONDS without progress before it gives up.
- * zcrx_stream send ADDRESS PORT BYTES [conns=N] [chunk=N]: the other side.
+ *     buffers until the kernel reports that it has none left; wait=SECONDS without progress before it gives up;
+ *     skip=BYTES before completions are counted; rcvbuf=BYTES, so that the window is never what ends a packet.
+ * zcrx_stream send ADDRESS PORT BYTES [conns=N] [chunk=N] [flush=1]: the other side; flush: each chunk goes out at once.
  * zcrx_stream plain PORT: accepts one connection, calls recv() once, prints "recv ERRNO-NAME" or "recv ok".
  *
  * A probe of kernel and driver, not of penstock: what it counts is what the kernel handed over. Both sides know the
@@ -58,7 +59,7 @@ struct ifq_reg {
 };
 
 struct options {
-	uint64_t buf, area, rq, conns, hold, wait, chunk;
+	uint64_t buf, area, rq, conns, hold, wait, chunk, flush, skip, rcvbuf;
 	const char *pages;
 };
 
@@ -82,7 +83,7 @@ struct receiver {
 	uint64_t *held; /* offsets not returned yet, in order of arrival */
 	size_t held_first, held_count;
 	bool holding;
-	uint64_t cqes, bytes, largest, bad, rearm, no_memory, no_space, alloc_fail;
+	uint64_t skip, cqes, bytes, largest, bad, rearm, no_memory, no_space, alloc_fail;
 	uint64_t not_multiple_of_4;
 	int error;
 };
@@ -144,7 +145,8 @@ static void options_read(struct options *o, int argc, char **argv, int from)
 			const char *name;
 			uint64_t *to;
 		} known[] = { { "buf", &o->buf },     { "area", &o->area }, { "rq", &o->rq },      { "conns", &o->conns },
-			      { "hold", &o->hold },   { "wait", &o->wait }, { "chunk", &o->chunk } };
+			      { "hold", &o->hold },   { "wait", &o->wait }, { "chunk", &o->chunk },
+			      { "flush", &o->flush }, { "skip", &o->skip },	  { "rcvbuf", &o->rcvbuf } };
 		size_t k;
 
 		for (k = 0; k < sizeof(known) / sizeof(known[0]) && strcmp(known[k].name, argv[i]); k++)
@@ -209,7 +211,7 @@ static void zcrx_register(struct receiver *r, const struct options *o, const cha
 }
 
 /* Both address families on one socket, or IPv4 alone on a kernel without the other; ports lie at the same place. */
-static int listen_on(uint16_t port)
+static int listen_on(uint16_t port, int receive_buffer)
 {
 	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons(port) };
 	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons(port) };
@@ -219,6 +221,7 @@ static int listen_on(uint16_t port)
 	if (only_v4)
 		fd = socket(AF_INET, SOCK_STREAM, 0);
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) ||
+	    (receive_buffer && setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &receive_buffer, sizeof(receive_buffer))) ||
 	    bind(fd, only_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, only_v4 ? sizeof(v4) : sizeof(v6)) ||
 	    listen(fd, CONNS_MAX))
 		die("listen", errno);
@@ -282,7 +285,7 @@ static void received(struct receiver *r, struct conn *c, const struct io_uring_c
 	const struct io_uring_zcrx_cqe *where = (const struct io_uring_zcrx_cqe *)(cqe + 1);
 	uint64_t off = where->off & ~IORING_ZCRX_AREA_MASK, len = (uint64_t)cqe->res;
 
-	r->cqes++;
+	r->cqes += r->bytes >= r->skip;
 	r->bytes += len;
 	if (len > r->largest)
 		r->largest = len;
@@ -376,13 +379,14 @@ static int recv_main(int argc, char **argv)
 	options_read(&o, argc, argv, 6);
 	r.bytes_each = strtoull(argv[5], NULL, 0);
 	r.holding = o.hold;
+	r.skip = o.skip;
 	r.held = calloc(HELD_MAX, sizeof(*r.held));
 	pattern_make();
 	rc = io_uring_queue_init_params(256, &r.ring, &params);
 	if (rc < 0 || !r.held)
 		die("set-up", rc ? -rc : ENOMEM);
 	zcrx_register(&r, &o, argv[2], (unsigned)atoi(argv[3]));
-	fd = listen_on((uint16_t)atoi(argv[4]));
+	fd = listen_on((uint16_t)atoi(argv[4]), (int)o.rcvbuf);
 	sqe = io_uring_get_sqe(&r.ring);
 	io_uring_prep_multishot_accept(sqe, fd, NULL, NULL, 0);
 	sqe->user_data = ACCEPT_DATA;
@@ -414,7 +418,7 @@ static int connect_to(const char *address, uint16_t port)
 	return fd;
 }
 
-static int send_one(const char *address, uint16_t port, uint64_t bytes, uint64_t chunk)
+static int send_one(const char *address, uint16_t port, uint64_t bytes, uint64_t chunk, bool flush)
 {
 	int fd = connect_to(address, port);
 	struct sockaddr_in6 own;
@@ -428,7 +432,9 @@ static int send_one(const char *address, uint16_t port, uint64_t bytes, uint64_t
 		chunk = PATTERN_LEN;
 	while (sent < bytes) {
 		uint64_t n = bytes - sent < chunk ? bytes - sent : chunk;
-		ssize_t rc = send(fd, pattern + (phase + sent) % PATTERN_LEN, n, MSG_NOSIGNAL);
+		/* More follows: a packet is not sent short because one call's data ended in it. */
+		int more = sent + n < bytes && !flush ? MSG_MORE : 0;
+		ssize_t rc = send(fd, pattern + (phase + sent) % PATTERN_LEN, n, MSG_NOSIGNAL | more);
 
 		if (rc < 0)
 			die("send", errno);
@@ -447,7 +453,7 @@ static int send_main(int argc, char **argv)
 	pattern_make();
 	for (uint64_t i = 0; i < o.conns; i++)
 		if (!fork())
-			_exit(send_one(argv[2], (uint16_t)atoi(argv[3]), strtoull(argv[4], NULL, 0), o.chunk));
+			_exit(send_one(argv[2], (uint16_t)atoi(argv[3]), strtoull(argv[4], NULL, 0), o.chunk, o.flush));
 	while (wait(&status) > 0)
 		failed |= status;
 	return failed != 0;
@@ -455,7 +461,7 @@ static int send_main(int argc, char **argv)
 
 static int plain_main(char **argv)
 {
-	int listener = listen_on((uint16_t)atoi(argv[2])), fd;
+	int listener = listen_on((uint16_t)atoi(argv[2]), 0), fd;
 	char byte;
 
 	printf("listening\n");

@@ -69,7 +69,7 @@ class Checker(unittest.TestCase):
 
     def walk(self, length):
         """Acknowledges `length` operations of the plan."""
-        client = s3load.Client("127.0.0.1", self.server.server_port, self.plan[:length])
+        client = s3load.Client(self.endpoint, self.plan[:length])
         client.run()
         self.assertIsNone(client.refused or client.lost)
         self.assertEqual(client.position, length)
