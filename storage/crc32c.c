@@ -35,16 +35,23 @@ static uint32_t crc32c_multiply(uint32_t a, uint32_t b)
     return product;
 }
 
-/* x^(8 * len) modulo the polynomial, by squaring. */
+/* x^(8 * 2^i) modulo the polynomial. The 31st square is the first again. Constant, because each checksum block of an upload asks. */
+#define SHIFTS 31U
+static const uint32_t shifts[SHIFTS] = {
+    0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
+    0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
+    0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc,
+    0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000,
+};
+
+/* x^(8 * len) modulo the polynomial. */
 static uint32_t crc32c_shift(uint64_t len)
 {
-    uint32_t power = 1U << 23; /* x^8: one byte */
     uint32_t result = 1U << 31;
-    for (; len != 0; len >>= 1) {
+    for (uint32_t i = 0; len != 0; i++, len >>= 1) {
         if ((len & 1U) != 0) {
-            result = crc32c_multiply(result, power);
+            result = crc32c_multiply(result, shifts[i % SHIFTS]);
         }
-        power = crc32c_multiply(power, power);
     }
     return result;
 }

@@ -34,6 +34,18 @@ Test(crc32c, combination_equals_the_whole)
     }
 }
 
+/* Method: shifting by a length twice is shifting by the double; the shortest one is held against data above. */
+Test(crc32c, combining_is_right_for_every_length)
+{
+    for (uint32_t i = 0; i < 63; i++) {
+        uint64_t len = 1ULL << i;
+        uint32_t twice = crc32c_combine(crc32c_combine(0x12345678, 0, len), 0, len);
+        cr_expect_eq(crc32c_combine(0x12345678, 0, 2 * len), twice, "2^%u", i);
+        cr_expect_eq(crc32c_combine(crc32c_combine(0x12345678, 0, len), 0, 262144),
+                     crc32c_combine(0x12345678, 0, len + 262144), "2^%u", i);
+    }
+}
+
 /* The device image of an extent: zeros of the phase, payload, zeros. */
 struct image {
     struct object_extent extent;
