@@ -110,10 +110,12 @@ class Nginx:
             return [self.process.pid, *map(int, file.read().split())]
 
     def forget(self):
-        """Deletes what was put, so that each PUT meets the same state: a new file."""
-        shutil.rmtree(os.path.join(self.folder, "www"))
+        """Deletes what was put, so that each PUT meets the same state: a new file. Out of the way first: it may still be writing."""
+        old = tempfile.mkdtemp(dir=self.folder)
+        os.rename(os.path.join(self.folder, "www"), os.path.join(old, "www"))
         os.mkdir(os.path.join(self.folder, "www"))
         os.chmod(os.path.join(self.folder, "www"), 0o777)
+        shutil.rmtree(old, ignore_errors=True)
 
     def sync(self, name):
         """What nginx leaves to be done until the object is durable; returns (CPU of the caller, wall)."""
