@@ -32,7 +32,7 @@ disturbed() { # NAME COMMAND...
 	peer curl -sSf --max-time 60 "$s3/bucket/$name" | cmp - "$work/big"
 }
 before=$(resets)
-try "an upload lives on when somebody takes the program off" disturbed detached "$(dirname "$0")/xdp_detach.py" x0
+try "an upload lives on when somebody takes the program off" disturbed detached "$(dirname "$0")/xdp_detach.py" "$node"
 try "which the log tells" logged xdp_reattached
 try "and the metrics" wait_for happened reattached 1
 bounce() { ip link set x0 down && wait_for test "$(cat /sys/class/net/x0/operstate)" = down && ip link set x0 up && ip -6 addr add fd78::1/64 dev x0 nodad; }
