@@ -293,7 +293,7 @@ static void thread_close_rx(struct thread *thread)
 
 static int thread_open_listeners(struct thread *thread, struct err *err)
 {
-    uint64_t offsets[CONF_LISTENERS_MAX];
+    uint64_t offsets[CONF_LISTENERS_MAX] = {0};
     bool is_placed[CONF_LISTENERS_MAX] = {false};
     uint64_t offset = thread->arena.staging_size;
     for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
