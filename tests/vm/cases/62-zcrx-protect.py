@@ -26,10 +26,12 @@ if vmtest.check("a node with a protected area becomes ready", node.start(), node
         untouchable = sum(int(end, 16) - int(start, 16) for start, end in
                           (line.split()[0].split("-") for line in maps if line.split()[1].startswith("---") and "penstock-arena" in line))
     vmtest.check("64 MiB of huge pages may not be touched", untouchable == 64 << 20, untouchable)
-    text, status = zcrxnode.push(pair, 2, 16 << 20, 7)
-    vmtest.check("objects of 16 MiB are bit-exact", status == 0, text)
-    text, status = zcrxnode.push(pair, 32, 60_000, 8)
-    vmtest.check("32 connections, any head length, are bit-exact", status == 0, text)
+    for mtu in (1500, 9000):
+        pair.mtu(mtu)
+        text, status = zcrxnode.push(pair, 2, 16 << 20, mtu)
+        vmtest.check(f"MTU {mtu}: objects of 16 MiB are bit-exact", status == 0, text)
+        text, status = zcrxnode.push(pair, 32, 60_000, mtu + 1)
+        vmtest.check(f"MTU {mtu}: 32 connections, any head length, are bit-exact", status == 0, text)
     vmtest.check("SIGTERM ends it with status 0", node.stop() == 0, node.log_tail())
 nodes.release(node)
 pair.close()

@@ -48,15 +48,19 @@ class Copies:
 
     def __init__(self, node):
         self.node = node
-        self.received, self.copied = self.totals()
+        self.received, self.copied, self.pressed = self.totals()
 
     def totals(self):
         return (self.node.total("penstock_received_bytes_total", 'listener="bulk"'),
-                self.node.total("penstock_copied_bytes_total", 'listener="bulk"'))
+                self.node.total("penstock_copied_bytes_total", 'listener="bulk"'),
+                self.node.total("penstock_copied_bytes_total", 'listener="bulk"', 'reason="pressure"'))
 
-    def share(self):
-        received, copied = self.totals()
-        return (copied - self.copied) / max(received - self.received, 1)
+    def share(self, with_pressure=True):
+        """Of what was received, the part that was copied.  Pressure copies less than a block whenever a client has paused for a
+        tenth of a second, so how often it does is a matter of how fast the guest runs, not of how payload lies."""
+        received, copied, pressed = self.totals()
+        copied -= self.copied + (0 if with_pressure else pressed - self.pressed)
+        return copied / max(received - self.received, 1)
 
     def by_reason(self):
         return ", ".join(f"{key.split('reason=')[1].split(chr(34))[1]} {value:.0f}"
