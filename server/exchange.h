@@ -185,8 +185,9 @@ struct deleting {
 
 /* CopyObject and UploadPartCopy. */
 struct copying {
-    bool is_replacing; /* x-amz-metadata-directive: REPLACE */
-    uint32_t lookups;  /* of the source */
+    bool is_replacing;       /* x-amz-metadata-directive: REPLACE */
+    uint32_t lookups;        /* of the source */
+    struct http_range range; /* of a part's source */
     void (*found)(struct exchange *x);
     char bucket[STORE_BUCKET_MAX + 1];
     struct store_name key;

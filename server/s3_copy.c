@@ -12,7 +12,7 @@
 
 /* ---- the answer ----------------------------------------------------------------------------------------------- */
 
-static void copy_respond(struct exchange *x, const struct store_attributes *attributes, uint64_t modified_ns)
+void s3_copy_respond(struct exchange *x, const struct store_attributes *attributes, uint64_t modified_ns)
 {
     struct s3_xml_checksum checksum = {0};
     checksum.kind = s3_checksum_attribute(attributes->checksum, &checksum.value);
@@ -61,7 +61,7 @@ static void copy_done(struct exchange *x)
         attributes = store_object_attributes(x->object);
         modified_ns = store_object_modified_ns(x->object);
     }
-    copy_respond(x, attributes, modified_ns);
+    s3_copy_respond(x, attributes, modified_ns);
 }
 
 /* ---- the source ----------------------------------------------------------------------------------------------- */
@@ -165,6 +165,62 @@ void s3_copy_object(struct exchange *x)
 
 /* ---- UploadPartCopy ------------------------------------------------------------------------------------------- */
 
+static bool part_copy_has_md5(const char *etag)
+{
+    return strlen(etag) == 32; /* An opaque one is longer and ends with a number of parts. */
+}
+
+/* Can the part refer to the source's bytes as they lie, with every digest that is asked for? Then its attributes are set. A piece
+ * of a compressed object is none, and neither is one that has parts of its own. */
+static bool part_copy_by_reference(struct exchange *x)
+{
+    struct text value, type;
+    struct store_attributes *made = &x->upload.attributes;
+    const struct store_attributes *source = store_object_attributes(x->source);
+    uint64_t payload = store_object_size(x->source);
+    bool is_compressed = zframe_is_marked(source->checksum, &payload);
+    bool is_whole = x->copying.range.len == payload;
+    bool is_md5 = x->listener->conf->etag == CONF_ETAG_MD5;
+    enum s3_checksum_kind has = s3_checksum_attribute(source->checksum, &value);
+    enum s3_checksum_kind wants = s3_checksum_attribute(x->request.checksum, &type);
+    bool is_composite = has != S3_CHECKSUM_NONE && memchr(value.at, '-', value.len) != NULL;
+    if ((is_compressed && (!is_whole || store_object_part_count(x->source) > 0)) ||
+        (is_md5 && (!is_whole || !part_copy_has_md5(source->etag))) ||
+        (wants != S3_CHECKSUM_NONE && (!is_whole || has != wants || is_composite))) {
+        return false;
+    }
+    made->checksum[0] = '\0';
+    if (is_whole && !is_composite) {
+        memcpy(made->checksum, source->checksum, sizeof(made->checksum));
+    }
+    if (is_md5) {
+        memcpy(made->etag, source->etag, sizeof(made->etag));
+    } else {
+        struct rng *rng = &x->worker->rng;
+        (void)snprintf(made->etag, sizeof(made->etag), "%016llx%016llx-1", (unsigned long long)rng_u64(rng),
+                       (unsigned long long)rng_u64(rng)); /* 34 bytes */
+    }
+    return true;
+}
+
+static void part_copy_ready(struct exchange *x)
+{
+    struct text type;
+    if (s3_answer_failed(x)) {
+        return;
+    }
+    struct http_range range = x->copying.range;
+    if (!part_copy_by_reference(x)) {
+        s3_copy_read(x, range, s3_checksum_attribute(x->request.checksum, &type));
+        return;
+    }
+    bool is_whole = range.len == s3_object_size(x->source); /* Then all of it as it is stored. */
+    x->request.attributes = &x->upload.attributes;
+    x->request.source_offset = range.first;
+    x->request.source_len = is_whole ? store_object_size(x->source) : range.len;
+    exchange_submit(x, STORE_PART_COPY, copy_done);
+}
+
 static void part_copy_found(struct exchange *x)
 {
     if (s3_answer_failed(x)) {
@@ -172,27 +228,18 @@ static void part_copy_found(struct exchange *x)
     }
     enum s3_error error = copy_source_found(x);
     uint64_t size = s3_object_size(x->source);
-    if (error == S3_OK && zframe_is_marked(store_object_attributes(x->source)->checksum, &size)) {
-        error =
-            S3_ERR_NOT_IMPLEMENTED; /* A piece of a compressed object is no object; CopyObject copies all. */
-    }
-    struct http_range range = {.first = 0, .len = size};
     struct text header = http_request_header(x, "x-amz-copy-source-range");
-    if (error == S3_OK && !text_is_absent(header) && !http_range_parse_copy(header, size, &range)) {
+    x->copying.range = (struct http_range){.first = 0, .len = size};
+    if (error == S3_OK && !text_is_absent(header) &&
+        !http_range_parse_copy(header, size, &x->copying.range)) {
         error = S3_ERR_INVALID_COPY_RANGE;
     }
     if (error != S3_OK) {
         http_respond_error(x, error);
         return;
     }
-    struct rng *rng = &x->worker->rng;
-    (void)snprintf(x->upload.attributes.etag, sizeof(x->upload.attributes.etag), "%016llx%016llx-1",
-                   (unsigned long long)rng_u64(rng), (unsigned long long)rng_u64(rng)); /* 34 bytes */
     s3_request_upload_id(x);
-    x->request.attributes = &x->upload.attributes;
-    x->request.source_offset = range.first;
-    x->request.source_len = range.len;
-    exchange_submit(x, STORE_PART_COPY, copy_done);
+    exchange_submit(x, STORE_UPLOAD_LOOKUP, part_copy_ready);
 }
 
 void s3_upload_part_copy(struct exchange *x)

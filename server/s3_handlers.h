@@ -55,6 +55,9 @@ void s3_delete_returned(struct exchange *x, struct store_request *request);
 /* s3_copy.c */
 void s3_copy_object(struct exchange *x);
 void s3_upload_part_copy(struct exchange *x);
+void s3_copy_respond(struct exchange *x, const struct store_attributes *attributes, uint64_t modified_ns);
+/* s3_copy_read.c: a part out of x->source's payload, which is read; `kind`: the checksum that is to be made of it. */
+void s3_copy_read(struct exchange *x, struct http_range range, enum s3_checksum_kind kind);
 /* s3_multipart.c */
 void s3_create_upload(struct exchange *x);
 void s3_complete_upload(struct exchange *x);

@@ -29,6 +29,7 @@ void upload_init(struct exchange *x, void (*done)(struct exchange *x))
     memset(&upload->condition, 0, sizeof(upload->condition));
     list_init(&upload->link);
     list_init(&upload->throttled);
+    list_init(&upload->copying);
     list_init(&upload->compressing.link);
 }
 
@@ -110,12 +111,12 @@ enum s3_error upload_open(struct exchange *x, uint64_t size)
         return S3_ERR_SLOW_DOWN;
     }
     compressing_open(x, size);
-    bool is_filtered = upload->compressing.mode != COMPRESSING_OFF;
+    bool is_compressed = upload->compressing.mode != COMPRESSING_OFF;
     struct store_put_options options = {
         .bucket = x->request.bucket,
         .key = &x->request.key,
-        .size = is_filtered ? UINT64_MAX : size, /* What will be stored is not known yet. */
-        .is_filtered = is_filtered,
+        .size = is_compressed ? UINT64_MAX : size,       /* What will be stored is not known yet. */
+        .is_filtered = is_compressed || upload->is_copy, /* It lies in no receive buffer. */
         .part_number = x->request.part_number,
         .is_framed = x->body.is_chunked || auth_payload_is_streaming(x->payload.payload),
         .user = upload,
@@ -169,7 +170,7 @@ void upload_append(struct exchange *x, const struct slice *slice)
 {
     struct upload *upload = &x->upload;
     upload->received += slice->len;
-    metrics_add(&x->listener->cells->payload_received_bytes, slice->len);
+    metrics_add(&x->listener->cells->payload_received_bytes, upload->is_copy ? 0 : slice->len);
     if (upload->state != UPLOAD_OPEN) {
         slice_release(slice);
         return;
@@ -339,6 +340,7 @@ static void upload_end(struct upload *upload, enum upload_state state)
     upload->state = state;
     list_remove(&upload->link);
     list_remove(&upload->throttled);
+    list_remove(&upload->copying);
     compressing_drop(upload);
     if (state == UPLOAD_FAILED) {
         hash_cancel(&upload->hashes); /* Or nobody would hear when the thread lets go of the last slice. */
@@ -517,8 +519,23 @@ static void uploads_filter(struct worker *worker)
     }
 }
 
+/* The store may have let go of a frame: the next can be read. */
+static void uploads_copy(struct worker *worker)
+{
+    LIST_FOR_EACH_SAFE(node, &worker->copying)
+    {
+        struct upload *upload = CONTAINER_OF(node, struct upload, copying);
+        struct conn *conn = upload->x->conn;
+        upload->x->ops->resume(upload->x);
+        if (conn != NULL) {
+            conn_run(conn);
+        }
+    }
+}
+
 void uploads_turn(struct worker *worker)
 {
+    uploads_copy(worker);
     uploads_filter(worker);
     uploads_unthrottle(worker);
     uploads_press(worker);

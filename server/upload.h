@@ -42,6 +42,8 @@ struct upload {
     bool is_aborting;
     bool is_reported; /* done was called, or nobody wants to know */
     bool wants_md5_etag;
+    bool is_copy;        /* payload comes from an object of ours (s3_copy_read.c) */
+    struct list copying; /* worker->copying; linked: it may go on when a frame comes free */
     struct list
         link; /* worker->uploads; not linked: was told to let go of its slices since it was last fed */
     struct list throttled; /* worker->throttled; linked: the peer is paused */

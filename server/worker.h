@@ -120,6 +120,7 @@ struct worker {
     struct list exchange_waiters; /* conns that found no free exchange */
     struct share shares[SHARE_COUNT];
     struct list uploads;     /* open puts, least recently fed first */
+    struct list copying;     /* uploads that read an object of ours */
     struct list filtering;   /* uploads with payload on its way through the filter */
     struct list throttled;   /* puts whose peer is paused until the device has caught up */
     uint32_t exchange_count; /* in use, those whose connection is gone included */

@@ -23,4 +23,9 @@ test-clients: build clients
 MATRIX_socket := tests/e2e/clients/matrix.py
 MATRIX_af_xdp := tests/root/run-clients-xdp.sh
 
+.PHONY: readme-clients
+readme-clients: test-clients
+	@tests/e2e/clients/readme $(RESULTS)/clients.md
+
+## readme-clients  the client matrix, then its table into the README
 ## test-clients  S3 clients (awscli, boto3, rclone, SDKs ...) x transports x operations, with a table (RECEIVE=af_xdp)

@@ -9,6 +9,8 @@ import http.client
 import os
 import re
 import signal
+import socket
+import struct
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -267,6 +269,42 @@ with Node(size="256MiB") as node:
             assert status in (404, 501) and code(body), (method, target, status, body)
         assert node.request("PUT", "/bkt/plain", body=b"x", headers={"x-amz-storage-class": "GLACIER", "x-amz-sdk-checksum-algorithm": "NEW9",
                                                                     "x-amz-nobody-knows": "1"})[0] == 200
+
+
+with Node(size="128MiB", s3="etag: md5") as node:
+    @lane.test
+    def copied_parts_have_the_digests_that_were_asked_for():
+        """An MD5 for its ETag where the listener says so, and the upload's checksum: of a piece they are known by reading it only."""
+        assert node.request("PUT", "/bkt")[0] == 200
+        data = os.urandom(PART + 70_001)
+        assert node.request("PUT", "/bkt/source", body=data)[0] == 200
+        pieces = [(0, len(data) - 1), (3, PART + 9), (100, 4099)]
+        upload, _ = begin(node, "copied", x_amz_checksum_algorithm="CRC32", x_amz_checksum_type="FULL_OBJECT")
+        etags = []
+        for number, (first, last) in enumerate(pieces, 1):
+            status, _, body = node.request("PUT", f"/bkt/copied?partNumber={number}&uploadId={upload}", headers={
+                "x-amz-copy-source": "/bkt/source", "x-amz-copy-source-range": f"bytes={first}-{last}"})
+            assert status == 200, body
+            piece = data[first:last + 1]
+            assert hashlib.md5(piece).hexdigest() in element(body, "ETag") and element(body, "ChecksumCRC32") == crc32(piece), body
+            etags.append((number, element(body, "ETag")))
+        status, _, body = complete(node, "copied", upload, etags)
+        want = b"".join(data[first:last + 1] for first, last in pieces)
+        assert status == 200 and element(body, "ChecksumCRC32") == crc32(want), body
+        md5s = b"".join(hashlib.md5(data[first:last + 1]).digest() for first, last in pieces)
+        assert hashlib.md5(md5s).hexdigest() + "-3" in element(body, "ETag"), body
+        assert node.request("GET", "/bkt/copied")[2] == want
+        status, _, body = node.request("PUT", "/bkt/copied?partNumber=1&uploadId=none", headers={"x-amz-copy-source": "/bkt/source"})
+        assert status == 404 and code(body) == "NoSuchUpload", body
+        # A peer that leaves while its copy is made: nothing stays behind.
+        upload, _ = begin(node, "left")
+        for _ in range(20):
+            with node.connect() as sock:
+                sock.sendall(f"PUT /bkt/left?partNumber=1&uploadId={upload} HTTP/1.1\r\nHost: h\r\nx-amz-copy-source: /bkt/source\r\n"
+                             "x-amz-copy-source-range: bytes=1-5000000\r\nContent-Length: 0\r\n\r\n".encode())
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_for(lambda: node.metric("penstock_connections_open", listener="bulk") == 0, "the connections to be gone")
+        wait_for(lambda: node.metric("penstock_store_puts_in_flight") == 0, "the copies to be over")
 
 
 with Node(credentials=f"key {KEY} {SECRET}\n  allow all *\n", s3="virtual_host_domain: s3.example.org") as node:

@@ -173,6 +173,26 @@ with Node(s3=ZSTD, size="512MiB", limits="buffers_per_connection_max: 64") as no
         assert status == 400 and b"EntityTooSmall" in body, body
 
     @lane.test
+    def parts_are_copied_from_compressed_objects():
+        """The whole, which stays as it lies; pieces, which are read; and out of an object that has compressed parts itself."""
+        five = 5 << 20
+        whole, parted = text_of(five + 9, 21), get(node, "z/parts")[2]
+        put(node, "z/source", whole)
+        upload = begin("z/copied")
+        wanted, etags = [], []
+        for number, (source, data, piece) in enumerate((("z/source", whole, None), ("z/source", whole, (1, five)), ("z/parts", parted, None),
+                                                        ("z/parts", parted, (five - 5, 2 * five + 77)), ("z/source", whole, (FRAME, FRAME))), 1):
+            more = {} if piece is None else {"x-amz-copy-source-range": f"bytes={piece[0]}-{piece[1]}"}
+            status, _, body = node.request("PUT", f"/bkt/z/copied?partNumber={number}&uploadId={upload}",
+                                           headers={"x-amz-copy-source": "/bkt/" + source, **more})
+            assert status == 200, body
+            etags.append((number, re.search(rb"<ETag>(.*?)</ETag>", body).group(1).decode()))
+            wanted.append(data if piece is None else data[piece[0]:piece[1] + 1])
+        complete("z/copied", upload, etags)
+        assert get(node, "z/copied")[2] == b"".join(wanted)
+        assert get(node, "z/source")[2] == whole and get(node, "z/parts")[2] == parted
+
+    @lane.test
     def streams_of_unknown_length_are_compressed_unless_they_are_tiny():
         for size in (0, 1, 4095, 4096, FRAME, 3 * FRAME + 5):
             data = text_of(size, 6)
