@@ -216,7 +216,9 @@ void conf_reference_print(FILE *to)
           "takes.\n\n"
           "Memory of one worker: `staging_size`, plus for each listener `rx_area_size` and `(head_size_max + "
           "" CONF_CONNECTION_STATE_TEXT ") x connections_max`, with TLS " CONF_TLS_STATE_TEXT
-          " more for each connection.\n"
+          " more for each connection,\n"
+          "and what the store takes for each of `uploads_max` (`penstock check` prints all sums). All of it "
+          "is taken and touched at start.\n"
           "The staging pool and the receive areas are registered with the kernel and count against the limit "
           "of locked memory.\n",
           to);

@@ -574,7 +574,7 @@ const struct schema_row schema_rows[] = {
      .offset = LIMIT(connections_max),
      .min = 1,
      .max = 65536,
-     .default_text = "2048",
+     .default_text = "1024",
      .help = "Connections on one worker; more are closed at once. Memory: (head_size_max "
              "+ " CONF_CONNECTION_STATE_TEXT ") x "
              "connections_max x workers."},
@@ -592,8 +592,8 @@ const struct schema_row schema_rows[] = {
      .offset = LIMIT(uploads_max),
      .min = 1,
      .max = 65536,
-     .default_text = "2048",
-     .help = "Uploads in flight on one worker; more are answered 503 SlowDown."},
+     .default_text = "1024",
+     .help = "Uploads in flight on one worker; more are answered 503 SlowDown. Memory: see penstock check."},
     {.name = "listeners[].limits.uploads_per_peer_max",
      .type = SCHEMA_COUNT,
      .offset = LIMIT(uploads_per_peer_max),

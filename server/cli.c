@@ -94,7 +94,7 @@ static void help_print(FILE *to)
     for (size_t i = 0; i < ARRAY_COUNT(command_rows); i++) {
         char line[64];
         snprintf(line, sizeof(line), "%s %s", command_rows[i].name, command_rows[i].operands);
-        fprintf(to, "  %-26s %s\n", line, command_rows[i].help);
+        fprintf(to, "  %-28s %s\n", line, command_rows[i].help);
     }
     fprintf(to, "\nEvery command takes --config FILE (default " CONF_PATH_DEFAULT ") and --help.\n%s",
             exit_help);
@@ -200,7 +200,8 @@ bool cli_parse(int argc, char **argv, struct cli *out, cli_command_fn *command, 
     memset(out, 0, sizeof(*out));
     out->config = CONF_PATH_DEFAULT;
     const struct command_row *row = argc < 2 ? NULL : command_find(argv[1]);
-    if (asks_for_help(argc, argv)) {
+    bool names_unknown = argc >= 2 && row == NULL && argv[1][0] != '-';
+    if (asks_for_help(argc, argv) && !names_unknown) {
         if (row != NULL) {
             command_help_print(row, stdout);
         } else {

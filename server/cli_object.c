@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cli_object: the commands about objects: ls, stat, get, put, rm, scrub. They use either door of cli_store.h alike. */
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -138,10 +140,28 @@ static int bucket_print(void *ctx, const struct cli_entry *entry)
     return 0;
 }
 
+/* What a running node's answer says about itself and not about the object: with and without a node `stat` prints the same. */
+static bool is_about_the_answer(const char *name)
+{
+    static const char *const names[] = {"server",           "date",      "connection", "accept-ranges",
+                                        "x-amz-request-id", "x-amz-id-2"};
+    bool is_listed = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        is_listed |= strcasecmp(name, names[i]) == 0;
+    }
+    return is_listed;
+}
+
 static void header_print(void *ctx, const char *name, const char *value, size_t value_len)
 {
     (void)ctx; /* nothing is gathered */
-    printf("%s: ", name);
+    if (is_about_the_answer(name)) {
+        return;
+    }
+    for (; *name != '\0'; name++) {
+        putchar(tolower((unsigned char)*name));
+    }
+    fputs(": ", stdout);
     name_print(value, value_len);
     putchar('\n');
 }
@@ -167,36 +187,46 @@ int cli_ls(const struct cli *cli)
     return session_close(&session, rc, &err);
 }
 
-int cli_stat(const struct cli *cli)
+/* Runs one call on the object that an operand names. */
+static int on_object(const struct cli *cli, const char *operand,
+                     int (*call)(const struct cli *cli, struct cli_store *store, const struct cli_key *key,
+                                 struct err *err))
 {
     struct cli_key key;
     struct session session;
     struct err err = {""};
-    if (!key_read(cli->operands[0], false, &key)) {
+    if (!key_read(operand, false, &key)) {
         return CLI_USAGE;
     }
     int exit_code = session_open(&session, cli);
     if (exit_code != CLI_OK) {
         return exit_code;
     }
-    int rc = session.store->ops->stat(session.store, &key, header_print, NULL, &err);
-    return session_close(&session, rc, &err);
+    return session_close(&session, call(cli, session.store, &key, &err), &err);
+}
+
+static int stat_object(const struct cli *cli, struct cli_store *store, const struct cli_key *key,
+                       struct err *err)
+{
+    (void)cli; /* no options */
+    return store->ops->stat(store, key, header_print, NULL, err);
+}
+
+int cli_stat(const struct cli *cli)
+{
+    return on_object(cli, cli->operands[0], stat_object);
+}
+
+static int rm_object(const struct cli *cli, struct cli_store *store, const struct cli_key *key,
+                     struct err *err)
+{
+    (void)cli; /* no options */
+    return store->ops->remove(store, key, err);
 }
 
 int cli_rm(const struct cli *cli)
 {
-    struct cli_key key;
-    struct session session;
-    struct err err = {""};
-    if (!key_read(cli->operands[0], false, &key)) {
-        return CLI_USAGE;
-    }
-    int exit_code = session_open(&session, cli);
-    if (exit_code != CLI_OK) {
-        return exit_code;
-    }
-    int rc = session.store->ops->remove(session.store, &key, &err);
-    return session_close(&session, rc, &err);
+    return on_object(cli, cli->operands[0], rm_object);
 }
 
 /* ---- get ---------------------------------------------------------------------------------------------------------------- */
@@ -247,24 +277,19 @@ static int get_to_file(struct cli_store *store, const struct cli_key *key, const
     return rc;
 }
 
-int cli_get(const struct cli *cli)
+static int get_object(const struct cli *cli, struct cli_store *store, const struct cli_key *key,
+                      struct err *err)
 {
-    struct cli_key key;
-    struct session session;
-    struct err err = {""};
-    if (!key_read(cli->operands[0], false, &key)) {
-        return CLI_USAGE;
-    }
-    int exit_code = session_open(&session, cli);
-    if (exit_code != CLI_OK) {
-        return exit_code;
-    }
-    session.store->is_stored = cli->stored;
+    store->is_stored = cli->stored;
     int fd = STDOUT_FILENO;
     bool to_stdout = cli->operand_count == 1 || strcmp(cli->operands[1], "-") == 0;
-    int rc = to_stdout ? session.store->ops->get(session.store, &key, sink_write, &fd, &err)
-                       : get_to_file(session.store, &key, cli->operands[1], &err);
-    return session_close(&session, rc, &err);
+    return to_stdout ? store->ops->get(store, key, sink_write, &fd, err)
+                     : get_to_file(store, key, cli->operands[1], err);
+}
+
+int cli_get(const struct cli *cli)
+{
+    return on_object(cli, cli->operands[0], get_object);
 }
 
 /* ---- put ---------------------------------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
  * preflight: one function per requirement. Each reports through report(); none stops the others, so that a person sees everything
  * that is wrong at once.
  */
+#include "server/store_conf.h"
 #include "server/preflight.h"
 
 #include <errno.h>
@@ -181,7 +182,9 @@ static void check_memory(struct preflight *preflight)
 {
     const struct conf *conf = preflight->conf;
     char text[5][BYTES_SIZE_TEXT_MAX];
-    uint64_t worker = conf_memory_worker(conf);
+    uint64_t each = store_upload_memory(conf->node.staging_size, (uint32_t)conf->store.write_unit);
+    uint32_t uploads = store_conf_puts_max(conf);
+    uint64_t worker = conf_memory_worker(conf) + uploads * each;
     uint64_t total = worker * conf->node.workers;
     uint64_t available = meminfo_read("MemAvailable:");
     for (uint32_t i = 0; i < conf->listener_count; i++) {
@@ -192,13 +195,17 @@ static void check_memory(struct preflight *preflight)
                bytes_format_size(conf_memory_connection(listener), text[1]),
                bytes_format_size(conf_memory_listener(listener), text[2]));
     }
+    report(preflight, PREFLIGHT_OK, "memory", "store: %u uploads x %s = %s per worker", uploads,
+           bytes_format_size(bytes_round_up(each, KIB), text[0]),
+           bytes_format_size(bytes_round_up(uploads * each, KIB), text[1]));
     report(preflight, available > total ? PREFLIGHT_OK : PREFLIGHT_FAIL, "memory",
-           "staging %s + compression %s + listeners = %s per worker, x %u = %s; available %s%s",
+           "staging %s + compression %s + listeners + store = %s per worker, x %u = %s; available %s%s",
            bytes_format_size(conf->node.staging_size, text[0]),
-           bytes_format_size(conf_memory_compression(conf), text[4]), bytes_format_size(worker, text[1]),
-           conf->node.workers, bytes_format_size(total, text[2]),
+           bytes_format_size(conf_memory_compression(conf), text[4]),
+           bytes_format_size(bytes_round_up(worker, MIB), text[1]), conf->node.workers,
+           bytes_format_size(bytes_round_up(total, MIB), text[2]),
            bytes_format_size(bytes_round_down(available, MIB), text[3]),
-           available > total ? "" : "; lower rx_area_size, staging_size or connections_max");
+           available > total ? "" : "; lower rx_area_size, staging_size, connections_max or uploads_max");
 }
 
 static uint64_t hugepages_free(const char *size)

@@ -27,3 +27,12 @@ void store_conf_options(const struct conf *conf, struct store_options *options)
     options->upload_expiry_ns = store->upload_expiry_ns;
     options->reserve_percent = store->reserve_percent;
 }
+
+uint32_t store_conf_puts_max(const struct conf *conf)
+{
+    uint32_t puts = 0;
+    for (uint32_t i = 0; i < conf->listener_count; i++) {
+        puts += conf->listeners[i].limits.uploads_max + conf->listeners[i].limits.uploads_max / 8 + 16;
+    }
+    return puts;
+}

@@ -9,4 +9,7 @@
 /* Fills `options` in place (it is a quarter of a megabyte: not for the stack). */
 void store_conf_options(const struct conf *conf, struct store_options *options);
 
+/* Uploads that a worker's port has room for: those of all listeners, and some whose peer has gone and whose writes have not ended. */
+uint32_t store_conf_puts_max(const struct conf *conf);
+
 #endif

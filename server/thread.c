@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* thread: opening and closing what a worker stands on, and its loop. The only place of a worker that reads clocks. */
+#include "server/store_conf.h"
 #include "server/thread.h"
 
 #include <errno.h>
@@ -121,11 +122,7 @@ static int thread_open_port(struct thread *thread, struct err *err)
         .write_unit = (uint32_t)conf->store.write_unit,
         .writes_per_put_max = conf->store.writes_per_upload_max,
     };
-    for (uint32_t i = 0; i < conf->listener_count; i++) {
-        /* Uploads whose peer has gone keep their place until the device has answered: some room for these. */
-        options.puts_max +=
-            conf->listeners[i].limits.uploads_max + conf->listeners[i].limits.uploads_max / 8 + 16;
-    }
+    options.puts_max = store_conf_puts_max(conf);
     int rc = store_port_open(thread->store, &options, &thread->port, err);
     if (rc == 0) {
         metrics_port_set(thread->metrics, thread->index, store_port_copied_bytes(thread->port));

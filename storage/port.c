@@ -18,7 +18,8 @@
 #include "base/clock.h"
 #include "storage/port_int.h"
 
-#define ADVANCE_MAX 64U /* blocked uploads tried per turn */
+#define BACKLOG_PER_PUT 16U /* slices that wait, on average at most */
+#define ADVANCE_MAX 64U     /* blocked uploads tried per turn */
 
 const char *store_copy_reason_name(enum store_copy_reason reason)
 {
@@ -56,14 +57,33 @@ static uint32_t port_slot_size(const struct store *store)
     return (uint32_t)bytes_round_up(size, unit); /* fragments begin at slots */
 }
 
+/* A small pool is cut finer, so that several uploads get some. */
+static uint32_t port_chunk_size(uint64_t staging_size)
+{
+    return staging_size >= 64 * (uint64_t)STAGE_CHUNK_SIZE ? STAGE_CHUNK_SIZE : EXTENT_BLOCK;
+}
+
+static size_t port_write_size(uint64_t staging_size, uint32_t write_unit)
+{
+    uint32_t chunks = write_unit / port_chunk_size(staging_size) + 2;
+    return offsetof(struct put_write, chunks) + chunks * sizeof(uint32_t);
+}
+
+uint64_t store_upload_memory(uint64_t staging_size, uint32_t write_unit)
+{
+    return sizeof(struct store_put) + sizeof(struct put_extent) + port_write_size(staging_size, write_unit) +
+           BACKLOG_PER_PUT * sizeof(struct put_backlog);
+}
+
 static int port_pools_open(struct store_port *port, struct err *err)
 {
     uint32_t puts = port->options.puts_max;
-    size_t write_size = offsetof(struct put_write, chunks) + port->chunks_per_write_max * sizeof(uint32_t);
+    size_t write_size = port_write_size(port->options.staging_size, port->options.write_unit);
     int rc = pool_open(&port->put_pool, sizeof(struct store_put), puts);
     rc = rc == 0 ? pool_open(&port->extent_pool, sizeof(struct put_extent), puts + WRITES_SPARE) : rc;
     rc = rc == 0 ? pool_open(&port->write_pool, write_size, puts + WRITES_SPARE) : rc;
-    rc = rc == 0 ? pool_open(&port->backlog_pool, sizeof(struct put_backlog), puts * 16 + 4096) : rc;
+    rc = rc == 0 ? pool_open(&port->backlog_pool, sizeof(struct put_backlog), puts * BACKLOG_PER_PUT + 4096)
+                 : rc;
     return rc == 0 ? 0 : err_set(err, rc, "out of memory for %u uploads", puts);
 }
 
@@ -194,9 +214,7 @@ int store_port_open(struct store *store, const struct store_port_options *option
     list_init(&port->blocked);
     list_init(&port->read_events);
     port->slot_size = port_slot_size(store);
-    /* A small pool is cut finer, so that several uploads get some. */
-    port->chunk_size =
-        options->staging_size >= 64 * (uint64_t)STAGE_CHUNK_SIZE ? STAGE_CHUNK_SIZE : EXTENT_BLOCK;
+    port->chunk_size = port_chunk_size(options->staging_size);
     port->chunks_per_write_max = options->write_unit / port->chunk_size + 2;
     int rc = port_inboxes_open(port, err);
     rc = rc == 0 ? port_pools_open(port, err) : rc;

@@ -160,6 +160,9 @@ struct store_port_options {
     uint32_t writes_per_put_max;
 };
 
+/* Bytes that a port takes for each upload of puts_max. */
+uint64_t store_upload_memory(uint64_t staging_size, uint32_t write_unit);
+
 int store_port_open(struct store *store, const struct store_port_options *options, struct store_port **out,
                     struct err *err);
 /* No put, read or request may be in flight (CHECK). */
