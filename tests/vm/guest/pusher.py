@@ -90,7 +90,7 @@ def main():
         body = Body(dice.random(), max(0, size + dice.randrange(-300, 300)))
         path = f"/{bucket}/{seed}/{number}"
         try:
-            with socket.create_connection((host, port), timeout=120) as connection:
+            with socket.create_connection((host, port), timeout=600) as connection:
                 stream = connection.makefile("rb")
                 error = None if only == ["get"] else put(connection, stream, path, body, dice, aligned)
                 error = error or (None if only == ["put"] else get(connection, stream, path, body))
