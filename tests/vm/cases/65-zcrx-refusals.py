@@ -6,7 +6,7 @@
 # vm-prog: zcrx_stream
 # vm-memory: 3G
 # vm-cmdline: hugepages=160
-# vm-timeout: 300
+# vm-timeout: 400
 """What a zcrx listener says when it cannot have its queue, and what it shows of the queue when it has it."""
 import ctypes
 import resource
@@ -86,6 +86,17 @@ def a_queue_in_use(pair):
     vmtest.until(20, lambda: "belongs to another" not in said("nic", "plan"))
 
 
+def half_way(pair):
+    """The NIC is prepared, then a worker cannot have its memory: what was changed is put back."""
+    zcrxnode.configure(32)
+    found = pair.ethtool("-x"), pair.ethtool("-n"), pair.ethtool("-k")
+    out = said(without=(CAP_IPC_LOCK,))
+    vmtest.check("a start that fails half way had changed the NIC", "event=nic_changed" in out and
+                 "event=start_failed" in out, out[-900:])
+    now = pair.ethtool("-x"), pair.ethtool("-n"), pair.ethtool("-k")
+    vmtest.check("  and left it as it was found", "event=nic_restored" in out and now == found, f"{now} was {found}")
+
+
 def capabilities():
     zcrxnode.configure(32)
     vmtest.run("penstock", "nic", "apply", "--config", CONFIG)
@@ -123,6 +134,7 @@ pair = nsim.Pair(queues=4, prepared=False)
 node = nodes.prepare()
 before_the_kernel(pair)
 a_queue_in_use(pair)
+half_way(pair)
 capabilities()
 granted(node)
 huge_pages(node)
