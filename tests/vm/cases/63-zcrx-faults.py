@@ -9,6 +9,7 @@
 """Faults of NIC and peers under a zcrx node: no byte lost or altered, each is in the log and counted, and the node goes on."""
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -125,6 +126,30 @@ def stalled_peers():
     process.wait()
 
 
+def area_exhausted():
+    """The node is stopped while peers send: what arrives stays in the sockets, one buffer for each packet, until there is
+    none left and the NIC drops.  Then the node goes on, and what was dropped is sent again."""
+    vmtest.check("the node stops", node.stop() == 0, node.log_tail())
+    zcrxnode.configure(32, area_mib=4, connections=256, limits=", head_timeout: 10m, body_timeout: 10m")
+    if not vmtest.check("the node starts with an area of 128 buffers", node.start(), node.log_tail()):
+        return
+    pair.knob("rx_dma/share", 0)
+    with told("zcrx_area_exhausted", "penstock_rx_area_exhausted_total", 'listener="bulk"'):
+        before = pair.stats()["rx_alloc_fail"]
+        peers = pair.client("python3", "/vm/staller.py", zcrxnode.ADDRESS, "9000", "zcrx", "200", "20000", "90",
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        peers.stdout.readline()
+        node.process.send_signal(signal.SIGSTOP)
+        peers.stdin.write("single bytes\n")
+        peers.stdin.flush()
+        full = vmtest.until(60, lambda: pair.stats()["rx_alloc_fail"] > before)
+        node.process.send_signal(signal.SIGCONT)
+        vmtest.check("the NIC runs out of receive buffers", full, pair.stats())
+        answer = peers.communicate("go on\n")[0].strip()
+        vmtest.check("  no upload is lost by that", peers.returncode == 0, answer)
+    pair.knob("rx_dma/share", 1)
+
+
 def removed():
     """The device is pulled out under an upload: its peers are gone, the rest of the node is not."""
     pusher = pair.client("python3", "/vm/pusher.py", zcrxnode.ADDRESS, "9000", "zcrx", "2", str(64 * MIB), "7",
@@ -147,7 +172,7 @@ zcrxnode.configure(32, area_mib=32, connections=512)
 if vmtest.check("the node becomes ready", node.start(), node.log_tail()):
     zcrxnode.make_bucket(pair)
     for fault in (unsplit_packets, failing_allocations, wrong_queue, queue_resets, down_and_up, stalled_peers,
-                  removed):
+                  area_exhausted, removed):
         fault()
         if not vmtest.check(f"  the node is well after {fault.__name__}", node.process.poll() is None and node.ready(),
                             node.log_tail()):
