@@ -35,7 +35,8 @@ before=$(resets)
 try "an upload lives on when somebody takes the program off" disturbed detached "$(dirname "$0")/xdp_detach.py" "$node"
 try "which the log tells" logged xdp_reattached
 try "and the metrics" wait_for happened reattached 1
-bounce() { ip link set x0 down && wait_for test "$(cat /sys/class/net/x0/operstate)" = down && ip link set x0 up && ip -6 addr add fd78::1/64 dev x0 nodad; }
+is_down() { ip link show x0 | grep -q 'state DOWN'; }
+bounce() { ip link set x0 down && wait_for is_down && ip link set x0 up && ip -6 addr add fd78::1/64 dev x0 nodad; }
 try "an upload lives on when the link goes down and up" disturbed bounced bounce
 again() { ip link del x0 && wait_for logged xdp_lost && pair_make; }
 try "an upload lives on when the interface is removed and made anew" disturbed renewed again
