@@ -412,8 +412,8 @@ void worker_turn(struct worker *worker, uint64_t now_ns, uint64_t wall_ns)
     uploads_turn(worker);
     conns_turn(worker);
     shares_turn(worker);
-    worker_waiters(worker);
     worker_timers(worker);
+    worker_waiters(worker); /* Last: what any of the above gave back is handed on in the same turn. */
 }
 
 uint64_t worker_deadline(struct worker *worker)
