@@ -168,7 +168,8 @@ def removed():
 
 pair = nsim.Pair(queues=4, prepared=False)
 node = nodes.prepare()
-zcrxnode.configure(32, area_mib=32, connections=512)
+# Faults that come faster than TCP's retransmissions make these wait for minutes, which is no reason to give a peer up.
+zcrxnode.configure(32, area_mib=32, connections=512, limits=", body_timeout: 10m, head_timeout: 10m, idle_timeout: 10m")
 if vmtest.check("the node becomes ready", node.start(), node.log_tail()):
     zcrxnode.make_bucket(pair)
     for fault in (unsplit_packets, failing_allocations, wrong_queue, queue_resets, down_and_up, stalled_peers,
