@@ -136,6 +136,16 @@ static void check_memlock(struct preflight *preflight)
     }
 }
 
+void preflight_raise_files(void)
+{
+    struct rlimit limit = {0, 0};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE,
+                        &limit); /* Refused, it stays as it was, and "check" says what is missing. */
+    }
+}
+
 static void check_files(struct preflight *preflight)
 {
     struct rlimit limit = {0, 0};
@@ -149,7 +159,7 @@ static void check_files(struct preflight *preflight)
     } else if (limit.rlim_cur < need) {
         report(preflight, PREFLIGHT_WARN, "open files",
                "%" PRIu64 " for every connection allowed by connections_max, the limit is %" PRIu64
-               "; raise it with ulimit -n or LimitNOFILE= in the "
+               "; raise it with ulimit -Hn or LimitNOFILE= in the "
                "unit, or fewer connections are taken",
                need, (uint64_t)limit.rlim_cur);
     } else {
@@ -545,6 +555,7 @@ bool preflight_run(const struct conf *conf, FILE *to)
     check_kernel(&preflight);
     check_uring(&preflight);
     check_memlock(&preflight);
+    preflight_raise_files();
     check_files(&preflight);
     check_data_dir(&preflight);
     check_lock(&preflight);

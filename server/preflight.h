@@ -14,4 +14,8 @@
 /* Prints the lines and a summary. False when one of them is fail: a node would not start, or not as configured. */
 bool preflight_run(const struct conf *conf, FILE *to);
 
+/* Raises this process's soft limit of open files to the hard one: shells start processes with 1,024, and each connection is a file. The
+ * node does it at start, "check" before it compares. */
+void preflight_raise_files(void);
+
 #endif

@@ -30,6 +30,7 @@
 #include "server/auth_keys.h"
 #include "server/metrics.h"
 #include "server/notify.h"
+#include "server/preflight.h"
 #include "server/receive.h"
 #include "server/store_conf.h"
 #include "server/thread.h"
@@ -560,6 +561,7 @@ int serve_run(const struct conf *conf)
     serve.ended_fd = -1;
     nic_watch_init(&serve.watch);
     log_level_set(conf->node.log_level);
+    preflight_raise_files();
     int rc = serve_open(&serve, &err);
     if (rc < 0) {
         LOG_ERR("start_failed", "error=%s", LOG_Q(err.text));

@@ -323,4 +323,17 @@ def what_was_answered_200_survives_kill_9():
             assert got == 200 and hashlib.sha256(body).digest() == digest, key
         assert node.metric("penstock_objects") >= len(acked)
 
+@lane.test
+def a_soft_limit_of_open_files_does_not_limit_connections():
+    class Limited(Node):
+        command = ["prlimit", "--nofile=128:4096", *Node.command]
+    with Limited() as node:
+        socks = [node.connect() for _ in range(400)]
+        for sock in socks:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert all(sock.recv(12) == b"HTTP/1.1 200" for sock in socks)
+        for sock in socks:
+            sock.close()
+
+
 lane.close()
