@@ -131,6 +131,7 @@ struct download {
     uint64_t queued;  /* bytes handed to rx_send */
     uint64_t counted; /* of these, the ones in the metrics: what was recalled is queued again */
     struct store_read *read;
+    bool is_read_stale;                   /* it was begun before a cut, so it is not of `offset` */
     struct slice slices[DOWNLOAD_SLICES]; /* being sent; addr NULL: free */
     struct decompressing zstd;
     bool is_partial; /* 206 */

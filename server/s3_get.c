@@ -196,8 +196,10 @@ static void s3_get_have(struct exchange *x, struct store_read *read)
         s3_get_read_failed(x, rc);
         return;
     }
-    if (x->response.is_recalled) {
-        slice_release(&slice); /* Read again when there is room. */
+    if (x->response.is_recalled || x->download.is_read_stale) {
+        x->download.is_read_stale = false;
+        slice_release(&slice);
+        s3_get_read(x); /* Again from where TCP stopped, when there is room. */
         return;
     }
     if (x->response.status == 0) {
@@ -263,6 +265,7 @@ static void s3_get_cut(struct exchange *x, uint64_t cookie, uint64_t sent)
     s3_get_slot_release(x, (uint32_t)(cookie - HTTP_COOKIE_PAYLOAD));
     download->queued = download->sent;
     download->offset = download->range.first + download->sent;
+    download->is_read_stale = download->read != NULL; /* It may take longer than the peer to make room. */
 }
 
 static void s3_get_drop(struct exchange *x)

@@ -487,6 +487,39 @@ Test(http, readers_that_stop_give_their_buffers_to_those_who_read_and_lose_nothi
     cr_assert_eq(atomic_load(&world.listener_cells[0]->payload_sent_bytes), (STALLED + 1) * (uint64_t)SIZE);
 }
 
+/* A slow device: the read that was under way when the answer was recalled comes after there is room again. */
+Test(http, a_read_that_outlasts_a_recall_is_of_another_place_and_is_not_sent)
+{
+    enum { SIZE = 9 * FAKE_READ + 7, LATE = 400 };
+    put_long("long", SIZE);
+    const char *bytes = (const char *)world_object(&world, "long")->bytes;
+    world.port->reads_max = 2;
+    struct sim_peer *slow = world_connect(&world);
+    sim_read_stop(slow, true);
+    sim_send_text(slow, "GET /bkt/long HTTP/1.1\r\nHost: h\r\n\r\n");
+    while (world.port->reads < 1) {
+        world_turn(&world, 1);
+    }
+    world.port->delay = LATE;
+    while (world.port->reads < 2) {
+        world_turn(&world, 1);
+    }
+    world.port->delay = 0;
+    struct sim_peer *other = world_connect(&world);
+    sim_send_text(other, "GET /bkt/long HTTP/1.1\r\nHost: h\r\n\r\n");
+    while (atomic_load(&world.listener_cells[0]->sends_recalled) == 0) {
+        world_wait(&world, SHARE_TURN_NS / 4);
+    }
+    sim_read_stop(slow, false);
+    world_turn(&world, 20);
+    cr_assert_gt(world.port->reads_out, 0, "The read came too early for this test.");
+    world_turn(&world, 2 * LATE);
+    world_wait(&world, NS_PER_S);
+    cr_assert(got_long(other, bytes, SIZE));
+    cr_assert(got_long(slow, bytes, SIZE));
+    cr_assert_eq(world.port->reads_out, 0);
+}
+
 Test(http, conditions_ranges_and_heads)
 {
     static const struct {
