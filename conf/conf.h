@@ -66,6 +66,8 @@ struct conf_node {
 struct conf_device {
     char path[CONF_PATH_SIZE];
     uint64_t size; /* bytes; 0: the whole device, or the file's size */
+    uint32_t line; /* where the path is written, for messages about the device */
+    uint32_t column;
 };
 
 struct conf_store {

@@ -360,18 +360,43 @@ static int frame_open_list(struct parser *parser, const yaml_event_t *event)
 
 /* ---- scalars ----------------------------------------------------------------------------------------------------------- */
 
+/* The value of a key that ends the parse, for the message: the next event, when that is a scalar. */
+static void shown_ahead(struct parser *parser, char to[SHOWN_MAX + 4])
+{
+    yaml_event_t event;
+    to[0] = '\0';
+    if (!yaml_parser_parse(&parser->yaml, &event)) {
+        return; /* not YAML from here on; the unknown key stands before that and is reported */
+    }
+    if (event.type == YAML_SCALAR_EVENT) {
+        shown_write((const char *)event.data.scalar.value, event.data.scalar.length, to);
+    }
+    yaml_event_delete(&event);
+}
+
 static int unknown_key(struct parser *parser, const struct frame *top, const char *key, const char *path,
                        yaml_mark_t mark)
 {
-    char sentence[160];
+    char sentence[700];
+    char shown[SHOWN_MAX + 4];
     const char *parent = top->row == NULL ? "" : top->row->name;
     const char *nearest = schema_nearest(parent, key);
-    if (nearest != NULL) {
-        snprintf(sentence, sizeof(sentence), "unknown key; did you mean %s?", nearest);
-    } else {
-        snprintf(sentence, sizeof(sentence), "unknown key; the keys allowed here are listed in REFERENCE.md");
+    size_t len = nearest == NULL ? (size_t)snprintf(sentence, sizeof(sentence), "unknown key; allowed here:")
+                                 : (size_t)snprintf(sentence, sizeof(sentence),
+                                                    "unknown key; did you mean %s? Allowed here:", nearest);
+    const char *comma = "";
+    for (size_t i = 0; i < schema_row_count && len < sizeof(sentence); i++) {
+        const struct schema_row *row = &schema_rows[i];
+        if (schema_is_child(row, parent)) {
+            const char *leaf = schema_leaf(row);
+            size_t leaf_len = strlen(leaf) - (row->type == SCHEMA_LIST ? 2 : 0); /* without "[]" */
+            len += (size_t)snprintf(sentence + len, sizeof(sentence) - len, "%s %.*s", comma, (int)leaf_len,
+                                    leaf);
+            comma = ",";
+        }
     }
-    return fail_at(parser, mark, path, "", sentence);
+    shown_ahead(parser, shown);
+    return fail_at(parser, mark, path, shown, sentence);
 }
 
 static int take_key(struct parser *parser, struct frame *top, const yaml_event_t *event)
@@ -555,6 +580,17 @@ static int parse_events(struct parser *parser)
     return 0;
 }
 
+/* What only the host can tell of a device is found later, and points at the same place in the file as other messages. */
+static void devices_place(struct conf *conf, const struct conf_place *place)
+{
+    for (uint32_t i = 0; i < conf->store.device_count; i++) {
+        const struct place_entry *entry = place_find(place, conf->store.devices[i].path, false);
+        CHECK(entry != NULL); /* the key is required */
+        conf->store.devices[i].line = entry->line;
+        conf->store.devices[i].column = entry->column;
+    }
+}
+
 int conf_parse(const char *name, const char *text, size_t len, struct conf **out, struct err *err)
 {
     struct conf *conf = calloc(1, sizeof(*conf));
@@ -574,6 +610,9 @@ int conf_parse(const char *name, const char *text, size_t len, struct conf **out
     rc = parse_events(parser);
     if (rc == 0) {
         rc = check_whole(conf, &parser->place, err);
+    }
+    if (rc == 0) {
+        devices_place(conf, &parser->place);
     }
     yaml_parser_delete(&parser->yaml);
     if (rc == 0) {

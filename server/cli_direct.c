@@ -679,13 +679,17 @@ static int open_port(struct direct *direct, const struct conf *conf, struct err 
 
 static int open_store(struct direct *direct, const struct conf *conf, struct err *err)
 {
+    int rc = store_conf_missing(conf, false, err);
+    if (rc != 0) {
+        return rc;
+    }
     struct store_options *options = calloc(1, sizeof(*options));
     if (options == NULL) {
         return err_set(err, -ENOMEM, "out of memory");
     }
     store_conf_options(conf, options);
     options->ports_max = 1;
-    int rc = store_open(options, &direct->store, err);
+    rc = store_open(options, &direct->store, err);
     free(options);
     if (rc != 0) {
         return rc;

@@ -57,12 +57,16 @@ int cli_check(const struct cli *cli)
 
 static int format_store(const struct conf *conf, bool force, struct err *err)
 {
+    int rc = store_conf_missing(conf, true, err);
+    if (rc != 0) {
+        return rc;
+    }
     struct store_options *options = calloc(1, sizeof(*options));
     if (options == NULL) {
         return err_set(err, -ENOMEM, "out of memory");
     }
     store_conf_options(conf, options);
-    int rc = store_format(options, force, err);
+    rc = store_format(options, force, err);
     free(options);
     return rc;
 }

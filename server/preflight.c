@@ -431,6 +431,11 @@ static void check_devices(struct preflight *preflight)
     for (uint32_t i = 0; i < preflight->conf->store.device_count; i++) {
         const struct conf_device *device = &preflight->conf->store.devices[i];
         struct stat info;
+        struct err missing = {""};
+        if (store_conf_device_missing(preflight->conf, i, false, &missing) != 0) {
+            report(preflight, PREFLIGHT_FAIL, "device", "%s", missing.text);
+            continue;
+        }
         int fd = open(device->path, O_RDWR | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0 && errno == EINVAL) {
             fd = open(device->path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
@@ -438,9 +443,8 @@ static void check_devices(struct preflight *preflight)
         if (fd < 0 || fstat(fd, &info) != 0) {
             int rc = -errno;
             report(preflight, PREFLIGHT_FAIL, "device", "%s: %s; %s", device->path, err_text(rc),
-                   rc == -ENOENT && device->size != 0 ? "run penstock format, which creates it"
-                   : rc == -EACCES ? "add the node's user to group disk, or let it own the file"
-                                   : "correct store.devices");
+                   rc == -EACCES ? "add the node's user to group disk, or let it own the file"
+                                 : "correct store.devices");
         } else if (S_ISCHR(info.st_mode)) {
             check_device_passthrough(preflight, device);
         } else if (!S_ISBLK(info.st_mode) && !S_ISREG(info.st_mode)) {
@@ -525,6 +529,32 @@ static void check_receive(struct preflight *preflight, const char *what, const s
     }
 }
 
+/* A worker that cannot be pinned runs, and where it runs is then the scheduler's choice: slower, not broken. */
+static void check_cpus(struct preflight *preflight, const char *what, const struct conf_numbers *cpus)
+{
+    for (uint32_t i = 0; i < cpus->count; i++) {
+        char path[64];
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u", cpus->values[i]);
+        if (access(path, F_OK) != 0) {
+            report(
+                preflight, PREFLIGHT_WARN, what,
+                "cpus: %u is no CPU of this host, so its worker would not be pinned; lscpu lists them, and "
+                "auto takes those of the interface's NUMA node",
+                cpus->values[i]);
+            return;
+        }
+    }
+}
+
+/* receive: auto goes on without the interface, and with a misspelt one nobody would know why. */
+static void check_interface(struct preflight *preflight, const char *what, const char *interface)
+{
+    if (interface[0] != '\0' && if_nametoindex(interface) == 0) {
+        report(preflight, PREFLIGHT_WARN, what, "interface: %s does not exist here; ip link lists what does",
+               interface);
+    }
+}
+
 static void check_listener(struct preflight *preflight, const struct conf *conf, uint32_t index)
 {
     const struct conf_listener *listener = &conf->listeners[index];
@@ -532,6 +562,8 @@ static void check_listener(struct preflight *preflight, const struct conf *conf,
     snprintf(what, sizeof(what), "listener %s", listener->name);
     check_port(preflight, what, &listener->address);
     check_receive(preflight, what, conf, index);
+    check_interface(preflight, what, listener->interface);
+    check_cpus(preflight, what, &listener->cpus);
     check_credentials(preflight, what, listener->credentials);
     check_tls(preflight, what, listener);
     bool is_bypass = listener->receive == CONF_RECEIVE_ZCRX || listener->receive == CONF_RECEIVE_AF_XDP;

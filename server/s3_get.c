@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "server/s3_handlers.h"
 
@@ -21,48 +22,58 @@ static uint64_t s3_get_size(const struct exchange *x)
 
 /* ---- the answer's head ---------------------------------------------------------------------------------------- */
 
+/* Metadata is kept under lower-case names. The standard ones go out as every other header of ours is written; x-amz- names are
+ * lower-case in S3. The parameter of a signed request replaces the stored value. */
+static const struct {
+    const char *header;
+    const char *parameter;
+} s3_get_standard[] = {
+    {"Content-Type", "response-content-type"},
+    {"Cache-Control", "response-cache-control"},
+    {"Content-Disposition", "response-content-disposition"},
+    {"Content-Encoding", "response-content-encoding"},
+    {"Content-Language", "response-content-language"},
+    {"Expires", "response-expires"},
+};
+
+/* Its place in the table; ARRAY_COUNT when it is not there. */
+static size_t s3_get_standard_find(struct text name)
+{
+    size_t i = 0;
+    while (i < ARRAY_COUNT(s3_get_standard) && !text_is_nocase(name, s3_get_standard[i].header)) {
+        i++;
+    }
+    return i;
+}
+
 static void s3_get_stored_headers(struct exchange *x, const struct store_attributes *attributes)
 {
-    static const struct {
-        const char *header;
-        const char *parameter;
-    } overrides[] = {
-        {"content-type", "response-content-type"},
-        {"cache-control", "response-cache-control"},
-        {"content-disposition", "response-content-disposition"},
-        {"content-encoding", "response-content-encoding"},
-        {"content-language", "response-content-language"},
-        {"expires", "response-expires"},
-    };
-    bool is_overridden[sizeof(overrides) / sizeof(overrides[0])] = {false};
+    bool is_replaced[ARRAY_COUNT(s3_get_standard)] = {false};
     bool has_type = false;
-    for (size_t i = 0; i < sizeof(overrides) / sizeof(overrides[0]); i++) {
-        struct text value = s3_target_param(&x->target, overrides[i].parameter);
+    for (size_t i = 0; i < ARRAY_COUNT(s3_get_standard); i++) {
+        struct text value = s3_target_param(&x->target, s3_get_standard[i].parameter);
         /* A decoded parameter may hold anything; what would break the head is not sent. */
-        bool is_clean = !text_is_absent(value) && memchr(value.at, '\r', value.len) == NULL &&
-                        memchr(value.at, '\n', value.len) == NULL && value.len <= 1024;
-        if (is_clean) {
-            is_overridden[i] = true;
-            has_type |= i == 0;
-            http_response_header(x, overrides[i].header, value);
+        is_replaced[i] = !text_is_absent(value) && memchr(value.at, '\r', value.len) == NULL &&
+                         memchr(value.at, '\n', value.len) == NULL && value.len <= 1024;
+        if (is_replaced[i]) {
+            http_response_header(x, s3_get_standard[i].header, value);
         }
     }
     struct s3_meta_item item;
     for (uint32_t position = 0; s3_meta_next(attributes, &position, &item);) {
-        bool is_hidden = false;
-        for (size_t i = 0; i < sizeof(overrides) / sizeof(overrides[0]); i++) {
-            is_hidden |= is_overridden[i] && text_is(item.name, overrides[i].header);
-        }
-        if (!is_hidden) {
+        size_t standard = s3_get_standard_find(item.name);
+        if (standard == ARRAY_COUNT(s3_get_standard)) {
             char name[256];
             memcpy(name, item.name.at, item.name.len);
             name[item.name.len] = '\0';
-            has_type |= text_is(item.name, "content-type");
             http_response_header(x, name, item.value);
+        } else if (!is_replaced[standard]) {
+            has_type |= standard == 0;
+            http_response_header(x, s3_get_standard[standard].header, item.value);
         }
     }
-    if (!has_type) {
-        http_response_header(x, "content-type", TEXT("binary/octet-stream"));
+    if (!has_type && !is_replaced[0]) {
+        http_response_header(x, s3_get_standard[0].header, TEXT("binary/octet-stream"));
     }
 }
 

@@ -214,12 +214,16 @@ static void serve_reload(struct serve *serve)
 
 static int serve_open_store(struct serve *serve, struct err *err)
 {
+    int rc = store_conf_missing(serve->conf, false, err);
+    if (rc != 0) {
+        return rc;
+    }
     struct store_options *options = calloc(1, sizeof(*options));
     if (options == NULL) {
         return err_set(err, -ENOMEM, "out of memory");
     }
     store_conf_options(serve->conf, options);
-    int rc = store_open(options, &serve->store, err);
+    rc = store_open(options, &serve->store, err);
     free(options);
     if (rc == 0) {
         metrics_store_set(serve->metrics, serve->store);

@@ -2,7 +2,9 @@
 /* store_conf: see store_conf.h. */
 #include "server/store_conf.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert(CONF_DEVICES_MAX <= STORE_DEVICES_MAX, "every configured device has a place");
 _Static_assert(sizeof(((struct store_options *)0)->data_dir) == CONF_PATH_SIZE, "paths fit");
@@ -35,4 +37,26 @@ uint32_t store_conf_puts_max(const struct conf *conf)
         puts += conf->listeners[i].limits.uploads_max + conf->listeners[i].limits.uploads_max / 8 + 16;
     }
     return puts;
+}
+
+int store_conf_device_missing(const struct conf *conf, uint32_t index, bool is_format, struct err *err)
+{
+    const struct conf_device *device = &conf->store.devices[index];
+    if (access(device->path, F_OK) == 0 || errno != ENOENT || (is_format && device->size != 0)) {
+        return 0;
+    }
+    return err_set(err, -ENOENT,
+                   "%s:%u:%u: store.devices[%u].path: %s: does not exist; must be a block device, an NVMe "
+                   "namespace (/dev/ngXnY) or a file, which penstock format makes%s",
+                   conf->path, device->line, device->column, index, device->path,
+                   device->size == 0 ? " when size is given" : "");
+}
+
+int store_conf_missing(const struct conf *conf, bool is_format, struct err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < conf->store.device_count && rc == 0; i++) {
+        rc = store_conf_device_missing(conf, i, is_format, err);
+    }
+    return rc;
 }

@@ -32,7 +32,7 @@ expect "help of a command: exit 0" 0 "--create-bucket" "$PENSTOCK" put --help
 expect "version" 0 "penstock " "$PENSTOCK" version
 expect "missing configuration: exit 3" 3 "cannot be opened" "$PENSTOCK" check --config "$work/none.yaml"
 printf 'node: { data_dir: d }\nstore: { devices: [ { path: p, sise: 1 } ] }\n' >"$work/bad.yaml"
-expect "refused configuration: exit 3 with line, column and a suggestion" 3 "bad.yaml:2:32: store.devices[0].sise: unknown key; did you mean size?" \
+expect "refused configuration: exit 3 with line, column and a suggestion" 3 "bad.yaml:2:32: store.devices[0].sise: 1: unknown key; did you mean size? Allowed here: path, size" \
 	"$PENSTOCK" check --syntax --config "$work/bad.yaml"
 expect "the example of the production set-up reads" 0 "deploy/penstock.yaml: ok" "$PENSTOCK" check --syntax --config deploy/penstock.yaml
 try "the effective configuration loads again to itself" bash -c "'$PENSTOCK' check --print --config '$config' >'$work/p1.yaml' &&
@@ -41,7 +41,13 @@ try "the effective configuration loads again to itself" bash -c "'$PENSTOCK' che
 # ---- check
 expect "check: everything is met here" 0 " 0 failures" p check
 sed "s,store.img,absent.img,; s,size: 256MiB,size: 0," "$config" >"$work/absent.yaml"
-expect "check: a missing device fails with exit 6" 6 "fail  device" "$PENSTOCK" check --config "$work/absent.yaml"
+absent="absent.yaml:$(sed -n '/absent.img/=' "$work/absent.yaml"):$(awk '/absent.img/ { print index($0, "path: ") + 6 }' "$work/absent.yaml"): store.devices[0].path: $work/absent.img: does not exist; must be"
+expect "check: a missing device fails with exit 6, at its line and column" 6 "fail  device              $work/$absent" "$PENSTOCK" check --config "$work/absent.yaml"
+expect "serve says the same" 1 "$absent" "$PENSTOCK" serve --config "$work/absent.yaml"
+expect "and so does format, which makes files of a given size only" 1 "$absent" "$PENSTOCK" format --config "$work/absent.yaml"
+sed "s,name: bulk,name: bulk\, cpus: 8000\, interface: nosuchnic0," "$config" >"$work/cpus.yaml"
+expect "check: a CPU that is not there is a warning" 0 "cpus: 8000 is no CPU of this host" "$PENSTOCK" check --config "$work/cpus.yaml"
+expect "check: and so is an interface" 0 "interface: nosuchnic0 does not exist here" "$PENSTOCK" check --config "$work/cpus.yaml"
 sed "s,127.0.0.1:$port_raw,192.0.2.77:$port_raw,; s,bucket: captures,bucket: captures\, allow_remote_anonymous: true," "$config" >"$work/addr.yaml"
 expect "check: an address of nobody fails, with the reason" 6 "no interface has this address" "$PENSTOCK" check --config "$work/addr.yaml"
 

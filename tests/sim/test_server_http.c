@@ -36,8 +36,27 @@ Test(http, put_is_answered_after_it_is_done_and_reads_back)
     world_turn(&world, 20);
     cr_assert_eq(answers(peer), 2);
     cr_assert(got(peer, "\r\n\r\nhello"));
-    cr_assert(got(peer, "content-type: binary/octet-stream"));
+    cr_assert(got(peer, "\r\nContent-Type: binary/octet-stream\r\n"));
     cr_assert_not(sim_is_closed(peer));
+}
+
+/* Kept in lower case, sent as the node's own headers are; a parameter replaces one of them. */
+Test(http, stored_headers_go_out_in_one_spelling)
+{
+    struct sim_peer *peer = world_connect(&world);
+    sim_send_text(peer, PUT_HEAD("5") "content-TYPE: text/x\r\nCACHE-control: no-store\r\nexpires: never\r\n"
+                                      "X-Amz-Meta-Mood: good\r\n\r\nhello");
+    world_turn(&world, 20);
+    cr_assert(begins(peer, "HTTP/1.1 200 OK\r\n"));
+    sim_send_text(peer, "GET /bkt/key?response-expires=soon HTTP/1.1\r\nHost: h\r\n\r\n");
+    world_turn(&world, 20);
+    cr_assert_eq(answers(peer), 2);
+    cr_assert(got(peer, "\r\nContent-Type: text/x\r\n"), "%s", sim_received(peer, NULL));
+    cr_assert(got(peer, "\r\nCache-Control: no-store\r\n"));
+    cr_assert(got(peer, "\r\nExpires: soon\r\n"));
+    cr_assert(got(peer, "\r\nx-amz-meta-mood: good\r\n"));
+    cr_assert_not(got(peer, "never"));
+    cr_assert_not(got(peer, "octet-stream"));
 }
 
 Test(http, put_gets_no_answer_while_the_store_has_not_finished)

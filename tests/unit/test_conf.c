@@ -121,6 +121,10 @@ Test(conf, the_effective_print_loads_again_to_the_same_values)
     conf_print(conf, to);
     fclose(to);
     struct conf *again = load(text);
+    for (uint32_t i = 0; i < conf->store.device_count; i++) { /* The print lays its lines out anew. */
+        again->store.devices[i].line = conf->store.devices[i].line;
+        again->store.devices[i].column = conf->store.devices[i].column;
+    }
     cr_expect(memcmp(conf, again, sizeof(*conf)) == 0, "printed:\n%s", text);
     cr_expect_eq(again->listeners[0].cpus.count, 3U);
     free(text);
@@ -154,15 +158,51 @@ Test(conf, star_means_every_address_of_both_families)
 
 /* ---- mistakes in one key ----------------------------------------------------------------------------------------------- */
 
+#define LISTENER_KEYS                                                                                        \
+    "name, protocol, address, receive, access, allow_remote_anonymous, credentials, tls, rx_buffer_size, "   \
+    "rx_area_size, interface, queues, cpus, hugepages, etag, compression, manage_nic, bucket, "              \
+    "key_template, "                                                                                         \
+    "region, virtual_host_domain, limits"
+#define SECTIONS "node, store, listeners, admin"
+
+/* Key, value and every key that is allowed there. */
 Test(conf_refuses, an_unknown_key_with_the_nearest_known_one)
 {
-    refuse_listener("recieve: auto", "t.yaml:4:57: listeners[0].recieve: unknown key; did you mean receive?");
-    refuse_listener("zzzzzzzzzz: 1", "t.yaml:4:57: listeners[0].zzzzzzzzzz: unknown key; the keys allowed "
-                                     "here are listed in REFERENCE.md");
-    refuse("nodes: {}\n", "t.yaml:1:1: nodes: unknown key; did you mean node?");
-    refuse("listener: []\n", "t.yaml:1:1: listener: unknown key; did you mean listeners?");
-    refuse("\"a\\nb\\x07\": 1\n",
-           "t.yaml:1:1: a?b?: unknown key; the keys allowed here are listed in REFERENCE.md");
+    refuse_listener("recieve: auto", "t.yaml:4:57: listeners[0].recieve: auto: unknown key; did you mean "
+                                     "receive? Allowed here: " LISTENER_KEYS);
+    refuse_listener("zzzzzzzzzz: 1",
+                    "t.yaml:4:57: listeners[0].zzzzzzzzzz: 1: unknown key; allowed here: " LISTENER_KEYS);
+    refuse("store: { devices: [ { path: p, sise: 1 } ] }\n",
+           "t.yaml:1:32: store.devices[0].sise: 1: unknown key; did you mean size? Allowed here: path, size");
+    refuse("nodes: {}\n", "t.yaml:1:1: nodes: unknown key; did you mean node? Allowed here: " SECTIONS);
+    refuse("listener: []\n",
+           "t.yaml:1:1: listener: unknown key; did you mean listeners? Allowed here: " SECTIONS);
+    refuse("\"a\\nb\\x07\": 1\n", "t.yaml:1:1: a?b?: 1: unknown key; allowed here: " SECTIONS);
+    refuse("zzzzzzzz: \"\n", "t.yaml:1:1: zzzzzzzz: unknown key; allowed here: " SECTIONS);
+}
+
+/* No list of keys is cut off. */
+Test(conf_refuses, an_unknown_key_of_each_section_with_the_last_key_of_the_section)
+{
+    struct conf *conf = NULL;
+    struct err err = {""};
+    static const char limits[] = NODE STORE
+        "listeners:\n  - { name: a, protocol: s3, address: \"127.0.0.1:9000\", limits: { qqqqqqqq: 1 } }\n";
+    cr_assert_neq(conf_parse("t.yaml", limits, strlen(limits), &conf, &err), 0);
+    size_t len = strlen(err.text);
+    cr_expect(len > 17 && strcmp(err.text + len - 17, " tcp_user_timeout") == 0, "%s", err.text);
+}
+
+/* What the host says of a device later is reported at the place of its path. */
+Test(conf, a_device_knows_where_it_is_written)
+{
+    struct conf *conf =
+        load(NODE "store:\n  devices:\n    - path: /dev/a\n    - { size: 1GiB, path: b }\n" LISTENERS);
+    cr_expect_eq(conf->store.devices[0].line, 4U);
+    cr_expect_eq(conf->store.devices[0].column, 13U);
+    cr_expect_eq(conf->store.devices[1].line, 5U);
+    cr_expect_eq(conf->store.devices[1].column, 27U);
+    conf_free(conf);
 }
 
 Test(conf_refuses, a_bad_unit)
