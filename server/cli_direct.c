@@ -286,6 +286,7 @@ static int read_some(struct direct *direct, struct store_object *object, uint64_
                      cli_sink_fn sink, void *ctx, uint32_t *len)
 {
     struct store_read *read = NULL;
+    store_now_set(direct->port, clock_monotonic_ns()); /* The sink may have taken its time. */
     int rc = store_read_begin(direct->port, object, offset, left, NULL, &read);
     if (rc != 0) {
         return rc; /* -EAGAIN cannot be: this is the only read */
@@ -511,6 +512,7 @@ static int put_payload(struct direct *direct, const struct cli_put *wish, struct
         }
         uint8_t *buffer = arena_area(&direct->arena) + (size_t)index * BUFFER_SIZE;
         ssize_t len = buffer_fill(wish, buffer);
+        store_now_set(direct->port, clock_monotonic_ns()); /* The source may have taken its time. */
         if (len < 0) {
             return (int)len;
         }

@@ -402,6 +402,7 @@ void worker_turn(struct worker *worker, uint64_t now_ns, uint64_t wall_ns)
     worker->now_ns = now_ns;
     worker->wall_ns = wall_ns;
     metrics_add(&worker->cells->turns, 1);
+    store_now_set(worker->port, now_ns); /* Uploads are fed and reads begun before store_poll. */
     for (uint32_t i = 0; i < worker->listener_count; i++) {
         worker_rx(worker, &worker->listeners[i]);
     }

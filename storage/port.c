@@ -359,6 +359,12 @@ static uint32_t port_take_events(struct store_port *port, struct store_event *ev
     return count;
 }
 
+void store_now_set(struct store_port *port, uint64_t now_ns)
+{
+    CHECK(port->magic == PORT_MAGIC);
+    port->now_ns = now_ns;
+}
+
 uint32_t store_poll(struct store_port *port, uint64_t now_ns, struct store_event *events, uint32_t max)
 {
     CHECK(port->magic == PORT_MAGIC);

@@ -187,6 +187,9 @@ struct store_event {
         struct store_read *read;
     };
 };
+/* The caller's time at the beginning of its turn. What is begun before store_poll, which takes the time too, has its device's whole
+ * deadline from here on, however long the caller has slept. */
+void store_now_set(struct store_port *port, uint64_t now_ns);
 /* Never blocks; at most max events. */
 uint32_t store_poll(struct store_port *port, uint64_t now_ns, struct store_event *events, uint32_t max);
 uint64_t store_deadline(struct store_port *port);

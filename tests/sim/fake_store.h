@@ -80,6 +80,8 @@ struct store_port {
     /* what the test looks at */
     uint32_t puts_open, reads, reads_out, pressures, objects_out;
     struct slice_owner read_owner;
+    uint64_t now_ns;   /* as the worker said */
+    uint64_t given_ns; /* what it was when payload came last */
 };
 
 static void fake_event_add(struct store_port *port, struct store_event event)
@@ -159,9 +161,14 @@ const char *store_copy_reason_name(enum store_copy_reason reason)
     return reason == STORE_COPY_HEAD ? "head" : "other";
 }
 
+void store_now_set(struct store_port *port, uint64_t now_ns)
+{
+    port->now_ns = now_ns;
+}
+
 uint32_t store_poll(struct store_port *port, uint64_t now_ns, struct store_event *events, uint32_t max)
 {
-    (void)now_ns;
+    port->now_ns = now_ns;
     uint32_t count = 0;
     if (port->is_hanging) {
         return 0;
@@ -225,6 +232,7 @@ static void fake_put_event(struct store_put *put)
 void store_put_append(struct store_put *put, const struct slice *slice)
 {
     struct store_object *object = put->object;
+    put->port->given_ns = put->port->now_ns;
     if (put->state != STORE_PUT_OPEN) {
         slice_release(slice);
         return;

@@ -539,6 +539,21 @@ Test(http, a_read_that_outlasts_a_recall_is_of_another_place_and_is_not_sent)
     cr_assert_eq(world.port->reads_out, 0);
 }
 
+/* Else the device would seem late at once: its deadline would count from when the worker went to sleep. */
+Test(http, the_store_knows_the_time_when_payload_comes_after_a_rest)
+{
+    struct sim_peer *peer = world_connect(&world);
+    sim_send_text(peer, "PUT /bkt/rest HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nfirst");
+    world_turn(&world, 10);
+    cr_assert_eq(world.port->given_ns, world.now_ns);
+    world.now_ns += 7 * NS_PER_S;
+    sim_send_text(peer, " last");
+    world_turn(&world, 1);
+    cr_assert_eq(world.port->given_ns, world.now_ns);
+    world_turn(&world, 10);
+    cr_assert(begins(peer, "HTTP/1.1 200 "));
+}
+
 Test(http, conditions_ranges_and_heads)
 {
     static const struct {

@@ -298,6 +298,33 @@ Test(store_faults, a_hanging_write_fails_its_uploads_and_no_others)
     free(bytes);
 }
 
+/* A caller that has slept longer than the deadline begins a write before its next poll: the device has not had its time yet. */
+Test(store_faults, a_write_begun_after_a_long_sleep_has_its_whole_deadline)
+{
+    struct store_rig rig;
+    uint8_t *bytes = make(64 * KIB, 6);
+    static const struct store_attributes attributes = {.etag = "e"};
+    rig_open(&rig, "faults-sleep", 1);
+    hang(&rig, 0, DEV_WRITE);
+    rig.now_ns += 3600 * NS_PER_S;
+    store_now_set(rig.port, rig.now_ns);
+    struct store_put *put = store_rig_begin(&rig, "a", 64 * KIB);
+    store_rig_append(&rig, put, bytes, 64 * KIB, 0);
+    store_put_finish(put, &attributes, NULL);
+    for (uint32_t turn = 0; turn < 100; turn++) {
+        store_rig_turn(&rig);
+    }
+    cr_expect_eq(state_of(&rig, 0), STORE_DEVICE_OK, "100 ms of its 5 s have passed");
+    unhang(&rig, 0);
+    for (uint32_t turn = 0; store_put_state(put) != STORE_PUT_DONE; turn++) {
+        cr_assert_lt(turn, 10000U, "the put never ended");
+        store_rig_turn(&rig);
+    }
+    store_put_free(put);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
 /* The same for reads: a download of a silent device ends with an error, one of another goes on. */
 Test(store_faults, a_hanging_read_fails_its_downloads_and_no_others)
 {
