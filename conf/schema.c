@@ -568,7 +568,8 @@ const struct schema_row schema_rows[] = {
      .min = 100 * NS_PER_MS,
      .max = 7 * DAY,
      .default_text = "60s",
-     .help = "Longest time without progress of an answer."},
+     .help = "Longest time in which the peer takes nothing of an answer that is there for it. It is given up "
+             "within a quarter more."},
     {.name = "listeners[].limits.connections_max",
      .type = SCHEMA_COUNT,
      .offset = LIMIT(connections_max),

@@ -188,6 +188,13 @@ bool conn_recall(struct conn *conn)
     return rx_send_recall(conn->listener->rx, conn->id) == 0;
 }
 
+bool conn_has_taken(struct conn *conn)
+{
+    uint64_t before = conn->acked;
+    conn->acked = rx_acked(conn->listener->rx, conn->id);
+    return conn->acked != before;
+}
+
 /* ---- end ------------------------------------------------------------------------------------------------------ */
 
 static void conn_stage_set(struct conn *conn, enum conn_stage stage)

@@ -84,6 +84,7 @@ struct conn {
     uint64_t received_ns;    /* last byte */
     uint64_t received_bytes; /* since open */
     uint64_t stage_ns;       /* when this stage began */
+    uint64_t acked;          /* rx_acked() when conn_has_taken() looked last */
     uint64_t hoarding_ns;    /* while in worker->hoarders: since when nothing was consumed */
     uint32_t sends;          /* in flight */
     bool is_eof;             /* the peer sent FIN */
@@ -123,6 +124,9 @@ bool conn_send(struct conn *conn, const struct iovec *iov, uint32_t iov_count, u
 
 /* Takes back what was not sent, so that a peer that does not read holds no memory of others; false: the backend cannot. */
 bool conn_recall(struct conn *conn);
+
+/* Has the peer taken something of what was sent since the last call? Costs a system call. */
+bool conn_has_taken(struct conn *conn);
 
 void conn_timer_set(struct conn *conn, uint64_t deadline_ns);
 

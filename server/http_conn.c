@@ -436,14 +436,20 @@ static void http_timeout_body(struct exchange *x)
     http_body_timer(x);
 }
 
+/* Looks several times within send_timeout, because a send, or the wait for room after a recall, ends only when much of the socket
+ * buffer is free: a slow reader would be taken for one that stands. */
 static void http_timeout_respond(struct exchange *x)
 {
-    uint64_t deadline_ns = x->response.progress_ns + http_limits(x)->send_timeout_ns;
-    if (x->response.sends == 0 && !x->response.is_recalled) {
-        deadline_ns = http_now(x) + http_limits(x)->send_timeout_ns; /* The store is what we wait for. */
+    uint64_t now_ns = http_now(x);
+    uint64_t timeout_ns = http_limits(x)->send_timeout_ns;
+    bool waits_for_us = x->response.sends == 0 && !x->response.is_recalled; /* for the store, or its turn */
+    if (conn_has_taken(x->conn) || waits_for_us) {
+        x->response.progress_ns = now_ns;
     }
-    if (deadline_ns > http_now(x)) {
-        conn_timer_set(x->conn, deadline_ns);
+    uint64_t deadline_ns = x->response.progress_ns + timeout_ns;
+    if (deadline_ns > now_ns) {
+        uint64_t look_ns = now_ns + timeout_ns / HTTP_SEND_LOOKS;
+        conn_timer_set(x->conn, look_ns < deadline_ns ? look_ns : deadline_ns);
         return;
     }
     metrics_add(&x->listener->cells->timeouts[METRICS_TIMEOUT_SEND], 1);

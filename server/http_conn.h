@@ -24,6 +24,9 @@
 #define HTTP_COOKIE_END 3U
 #define HTTP_COOKIE_PAYLOAD 16U
 
+/* Within send_timeout, for what the peer has taken: so much later it is given up at most. */
+#define HTTP_SEND_LOOKS 4U
+
 #define HTTP_LENGTH_NONE UINT64_MAX           /* no body and no Content-Length: 204, 304 */
 #define HTTP_LENGTH_UNKNOWN (UINT64_MAX - 1U) /* chunked, or until close for HTTP/1.0 */
 

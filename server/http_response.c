@@ -142,7 +142,7 @@ static void http_start_with(struct exchange *x, uint64_t length, const char *bod
     };
     (void)http_send(x, iov, body_len > 0 ? 2 : 1,
                     HTTP_COOKIE_HEAD); /* A dead peer is reported by RX_RESET. */
-    conn_timer_set(x->conn, x->worker->now_ns + x->listener->conf->limits.send_timeout_ns);
+    conn_timer_set(x->conn, x->worker->now_ns + x->listener->conf->limits.send_timeout_ns / HTTP_SEND_LOOKS);
 }
 
 void http_response_start(struct exchange *x, uint64_t length)

@@ -356,6 +356,12 @@ static void tls_send_recall(struct rx *rx, struct rx_id id)
     tls_mark_dirty(conn);
 }
 
+static uint64_t tls_acked(struct rx *rx, struct rx_id id)
+{
+    const struct tls_conn *conn = tls_conn_live(rx, id);
+    return conn->is_inner_closing ? 0 : rx_acked(tls_of(rx)->inner, id);
+}
+
 static void tls_shutdown(struct rx *rx, struct rx_id id)
 {
     struct tls_conn *conn = tls_conn_live(rx, id);
@@ -394,6 +400,7 @@ const struct rx_ops tls_rx_ops = {
     .resume = tls_resume,
     .send = tls_send,
     .send_recall = tls_send_recall,
+    .acked = tls_acked,
     .shutdown = tls_shutdown,
     .conn_close = tls_conn_close,
     .accept_stop = tls_accept_stop,

@@ -164,6 +164,7 @@ struct rx_ops {
     void (*resume)(struct rx *rx, struct rx_id id);
     int (*send)(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count, uint64_t cookie);
     void (*send_recall)(struct rx *rx, struct rx_id id); /* NULL: the backend cannot */
+    uint64_t (*acked)(struct rx *rx, struct rx_id id);   /* NULL: RX_SENT says it soon enough */
     void (*shutdown)(struct rx *rx, struct rx_id id);
     void (*conn_close)(struct rx *rx, struct rx_id id, bool abortive);
     void (*accept_stop)(struct rx *rx);
@@ -216,6 +217,9 @@ int rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t io
 /* Takes back what TCP has not taken of the sends in flight; see the contract. Without any in flight only RX_ROOM comes. No RX_ROOM
  * comes after RX_RESET or rx_conn_close. Idempotent. -EOPNOTSUPP: the backend cannot, nothing changes. */
 int rx_send_recall(struct rx *rx, struct rx_id id);
+/* How much the peer's TCP has acknowledged, to be compared with what it was before: it moves while a send is in flight, too, whose
+ * RX_SENT may stay away until a third of a large socket buffer is free. Always 0: the backend tells by RX_SENT alone. */
+uint64_t rx_acked(struct rx *rx, struct rx_id id);
 /* Sends FIN after the queued sends. Receiving goes on: with rx_close later this is the lingering close. */
 void rx_shutdown(struct rx *rx, struct rx_id id);
 /* Ends the connection: `abortive` sends RST and drops queued sends (their RX_SENT come with -ECANCELED before

@@ -231,6 +231,12 @@ int rx_send_recall(struct rx *rx, struct rx_id id)
     return 0;
 }
 
+uint64_t rx_acked(struct rx *rx, struct rx_id id)
+{
+    (void)check_live(rx, id); /* Called for its checks. */
+    return rx->ops->acked == NULL ? 0 : rx->ops->acked(rx, id);
+}
+
 void rx_shutdown(struct rx *rx, struct rx_id id)
 {
     struct check_conn *conn = check_live(rx, id);

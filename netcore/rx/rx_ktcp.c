@@ -17,8 +17,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/tcp.h>
 #include <net/if.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -509,6 +509,14 @@ void ktcp_send_recall(struct rx *rx, struct rx_id id)
         ktcp_op_cancel(ktcp, &conn->send_op);
     }
     ktcp_mark_dirty(ktcp, conn);
+}
+
+uint64_t ktcp_acked(struct rx *rx, struct rx_id id)
+{
+    struct tcp_info info = {0};
+    socklen_t len = sizeof(info);
+    const struct ktcp_conn *conn = ktcp_conn_live(rx, id);
+    return getsockopt(conn->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ? 0 : info.tcpi_bytes_acked;
 }
 
 static void ktcp_room_wait(struct ktcp *ktcp, struct ktcp_conn *conn)

@@ -423,6 +423,7 @@ const struct rx_ops rx_socket_ops = {
     .resume = ktcp_resume,
     .send = ktcp_send,
     .send_recall = ktcp_send_recall,
+    .acked = ktcp_acked,
     .shutdown = ktcp_shutdown,
     .conn_close = ktcp_conn_close,
     .accept_stop = ktcp_accept_stop,

@@ -750,6 +750,36 @@ Test(rx_contract, recalled_sends_come_back_and_the_stream_goes_on_where_it_stopp
     bench_close(&bench);
 }
 
+/* The sends are longer than what the kernel's buffers hold, so the last of them stays in flight while the peer reads some. */
+Test(rx_contract, what_the_peer_has_taken_is_seen_before_a_send_ends)
+{
+    static struct bench bench;
+    uint32_t place = 0;
+    bench_open(&bench, 4, 0);
+    fill_big();
+    int fd = client_open(&bench, &place);
+    struct rx_id id = bench.seen[place].id;
+    if (bench.rx->ops->acked == NULL) {
+        cr_expect(rx_acked(bench.rx, id) == 0);
+        close_conn(&bench, place, true);
+        peer_close(fd);
+        bench_close(&bench);
+        return; /* A backend that tells by RX_SENT alone says so, which is all there is to test. */
+    }
+    for (uint32_t i = 0; i < RX_SENDS_MAX; i++) {
+        struct iovec iov = {big, sizeof(big)};
+        cr_assert(rx_send(bench.rx, id, &iov, 1, i + 1) == 0);
+    }
+    settle(&bench);
+    uint64_t before = rx_acked(bench.rx, id);
+    client_expect(&bench, fd, MIB);
+    PUMP_UNTIL(&bench, rx_acked(bench.rx, id) > before);
+    cr_expect(bench.seen[place].sent_ok < RX_SENDS_MAX, "every send has ended: nothing was tested");
+    close_conn(&bench, place, true);
+    peer_close(fd);
+    bench_close(&bench);
+}
+
 Test(rx_contract, an_abortive_close_drops_sends_and_resets_the_peer)
 {
     static struct bench bench;

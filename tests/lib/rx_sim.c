@@ -39,6 +39,7 @@ struct sim_peer {
     size_t received_len;
     struct sim_sent sents[RX_SENDS_MAX];
     uint32_t sent_count;
+    uint64_t acked;
     bool is_opened, is_paused, has_fin, has_reset, is_end_told, reads_nothing;
     bool is_shut, is_closing, is_abortive, is_closed, is_recalled;
 };
@@ -139,6 +140,11 @@ void sim_reset(struct sim_peer *peer)
 void sim_read_stop(struct sim_peer *peer, bool is_stopped)
 {
     peer->reads_nothing = is_stopped;
+}
+
+void sim_ack(struct sim_peer *peer, uint64_t bytes)
+{
+    peer->acked += bytes;
 }
 
 const char *sim_received(const struct sim_peer *peer, size_t *len)
@@ -366,6 +372,11 @@ static void sim_send_recall(struct rx *rx, struct rx_id id)
     peer->is_recalled = true;
 }
 
+static uint64_t sim_acked(struct rx *rx, struct rx_id id)
+{
+    return sim_peer(rx, id)->acked;
+}
+
 static void sim_shutdown(struct rx *rx, struct rx_id id)
 {
     sim_peer(rx, id)->is_shut = true;
@@ -394,6 +405,7 @@ const struct rx_ops rx_sim_ops = {
     .resume = sim_resume,
     .send = sim_rx_send,
     .send_recall = sim_send_recall,
+    .acked = sim_acked,
     .shutdown = sim_shutdown,
     .conn_close = sim_conn_close,
     .accept_stop = sim_accept_stop,

@@ -26,6 +26,8 @@ void sim_fin(struct sim_peer *peer);
 void sim_reset(struct sim_peer *peer);
 /* A peer that reads nothing: sends of the server stay in flight until it reads again. */
 void sim_read_stop(struct sim_peer *peer, bool is_stopped);
+/* Its TCP acknowledges bytes of a send that stays in flight: a slow reader in front of a large socket buffer. */
+void sim_ack(struct sim_peer *peer, uint64_t bytes);
 
 /* What the server has sent so far; borrowed, NUL-terminated. */
 const char *sim_received(const struct sim_peer *peer, size_t *len);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP request cycle of one worker, over simulated connections and virtual time. */
+#include "server/http_conn.h"
 #include "world.h"
 
 #define PUT_HEAD(length) "PUT /bkt/key HTTP/1.1\r\nHost: h\r\nContent-Length: " length "\r\n"
@@ -457,6 +458,33 @@ Test(http, a_reader_that_stops_reading_is_reset_after_the_deadline_and_holds_two
     cr_assert(sim_got_reset(peer));
     cr_assert_eq(atomic_load(&world.listener_cells[0]->timeouts[METRICS_TIMEOUT_SEND]), 1);
     cr_assert_eq(world.port->objects_out, 0);
+}
+
+/* None of its sends ends, but its TCP takes a little now and then: before and after a recall that is progress. */
+Test(http, a_slow_reader_is_not_reset_while_its_tcp_takes_bytes)
+{
+    uint64_t timeout_ns = world.conf->listeners[0].limits.send_timeout_ns;
+    put_long("long", 20 * FAKE_READ);
+    world.port->reads_max = 2;
+    struct sim_peer *slow = world_connect(&world);
+    sim_read_stop(slow, true);
+    sim_send_text(slow, "GET /bkt/long HTTP/1.1\r\nHost: h\r\n\r\n");
+    world_turn(&world, 100);
+    for (int i = 0; i < 24; i++) {
+        if (i == 12) {
+            struct sim_peer *healthy = world_connect(&world);
+            sim_send_text(healthy, "GET /bkt/long HTTP/1.1\r\nHost: h\r\n\r\n");
+        }
+        world_wait(&world, timeout_ns / 2);
+        sim_ack(slow, 100);
+    }
+    cr_assert_eq(atomic_load(&world.listener_cells[0]->sends_recalled), 1);
+    cr_assert_not(sim_is_closed(slow));
+    cr_assert_eq(atomic_load(&world.listener_cells[0]->timeouts[METRICS_TIMEOUT_SEND]), 0);
+    world_wait(&world, timeout_ns + timeout_ns / HTTP_SEND_LOOKS + NS_PER_S);
+    world_turn(&world, 10);
+    cr_assert(sim_got_reset(slow));
+    cr_assert_eq(atomic_load(&world.listener_cells[0]->timeouts[METRICS_TIMEOUT_SEND]), 1);
 }
 
 /* Is what the peer got a 200 with exactly these bytes? */
