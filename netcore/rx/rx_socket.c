@@ -50,7 +50,7 @@ struct rx_socket {
     bool has_queued; /* a receive is queued whose bytes are known to be there: it ends when it is submitted */
     struct list starved; /* connections that are readable and found no free buffer */
     struct list over;    /* connections that are readable and hold conn_buffers_max */
-    bool may_wake;       /* one of `over` has given a buffer back */
+    bool may_wake;       /* one of `over` may have given a buffer back and is to be tried when one is free */
 };
 
 /* ---- buffers --------------------------------------------------------------------------------------------------- */
@@ -300,10 +300,11 @@ static int socket_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, 
 {
     struct rx_socket *sock = (struct rx_socket *)rx;
     sock->has_queued = false;
-    sock->may_wake = false;
     if (sock->free_count > 0) {
+        sock->may_wake = false;
         socket_wake(sock, &sock->starved);
         socket_wake(sock, &sock->over);
+        sock->may_wake |= sock->free_count == 0 && !list_is_empty(&sock->over); /* Not all had their turn. */
     }
     return ktcp_poll(rx, now_ns, events, max);
 }
