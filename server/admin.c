@@ -41,9 +41,9 @@ struct admin_request {
 
 /* ---- answers ----------------------------------------------------------------------------------------------------------- */
 
-/* Sends `text`, which is freed when `is_malloced`. */
+/* Sends `text`, which is freed when `is_malloced`. `allow`: the methods that would have worked, or NULL. */
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, const char *type,
-                              char *text, size_t len, bool is_malloced)
+                              char *text, size_t len, bool is_malloced, const char *allow)
 {
     struct MHD_Response *response = MHD_create_response_from_buffer(
         len, text, is_malloced ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_MUST_COPY);
@@ -55,8 +55,8 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
-    if (status == MHD_HTTP_METHOD_NOT_ALLOWED) {
-        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD, POST");
+    if (allow != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, allow);
     }
     enum MHD_Result result = MHD_queue_response(connection, status, response);
     MHD_destroy_response(response);
@@ -67,7 +67,15 @@ static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned s
 {
     char line[sizeof(((struct err *)NULL)->text) + 2];
     int len = snprintf(line, sizeof(line), "%s\n", text);
-    return answer(connection, status, "text/plain; charset=utf-8", line, (size_t)len, false);
+    return answer(connection, status, "text/plain; charset=utf-8", line, (size_t)len, false, NULL);
+}
+
+static enum MHD_Result answer_method(struct MHD_Connection *connection, bool is_post)
+{
+    char line[16];
+    int len = snprintf(line, sizeof(line), "use %s\n", is_post ? "POST" : "GET");
+    return answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "text/plain; charset=utf-8", line, (size_t)len,
+                  false, is_post ? "POST" : "GET, HEAD");
 }
 
 static enum MHD_Result answer_made(struct MHD_Connection *connection, const char *type, char *text,
@@ -76,7 +84,7 @@ static enum MHD_Result answer_made(struct MHD_Connection *connection, const char
     if (text == NULL) {
         return answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory");
     }
-    return answer(connection, MHD_HTTP_OK, type, text, len, true);
+    return answer(connection, MHD_HTTP_OK, type, text, len, true, NULL);
 }
 
 /* ---- routes ------------------------------------------------------------------------------------------------------------ */
@@ -181,8 +189,7 @@ static enum MHD_Result dispatch(struct admin *admin, struct MHD_Connection *conn
             continue;
         }
         if (routes[i].is_post ? !is_post : !is_get) {
-            return answer_text(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                               routes[i].is_post ? "use POST" : "use GET");
+            return answer_method(connection, routes[i].is_post);
         }
         if (is_post && MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Origin") != NULL) {
             return answer_text(connection, MHD_HTTP_FORBIDDEN, "not from a web page");

@@ -199,7 +199,9 @@ bool cli_parse(int argc, char **argv, struct cli *out, cli_command_fn *command, 
 {
     memset(out, 0, sizeof(*out));
     out->config = CONF_PATH_DEFAULT;
-    const struct command_row *row = argc < 2 ? NULL : command_find(argv[1]);
+    /* What people type to any program. */
+    bool is_version = argc == 2 && strcmp(argv[1], "--version") == 0;
+    const struct command_row *row = argc < 2 ? NULL : command_find(is_version ? "version" : argv[1]);
     bool names_unknown = argc >= 2 && row == NULL && argv[1][0] != '-';
     if (asks_for_help(argc, argv) && !names_unknown) {
         if (row != NULL) {
@@ -280,5 +282,5 @@ void cli_words_print(FILE *to)
     for (size_t i = 0; i < ARRAY_COUNT(option_rows); i++) {
         fprintf(to, "%s\n", option_rows[i].name);
     }
-    fputs("--help\n", to);
+    fputs("--help\n--version\n", to);
 }

@@ -243,8 +243,38 @@ static void serve_log_devices(struct serve *serve)
     }
 }
 
+/* The plan as it takes effect, defaults filled in: what to look at first when a node does not do what its file seems to say. */
+static void serve_log_node(const struct conf *conf)
+{
+    char staging[BYTES_SIZE_TEXT_MAX];
+    char registered[BYTES_SIZE_TEXT_MAX];
+    LOG_INF("node_plan",
+            "config=%s version=%s data_dir=%s workers=%u staging_size=%s registered_per_worker=%s devices=%u "
+            "drain_timeout_s=%llu",
+            LOG_Q(conf->path), PENSTOCK_VERSION, LOG_Q(conf->node.data_dir), conf->node.workers,
+            bytes_format_size(conf->node.staging_size, staging),
+            bytes_format_size(conf_memory_registered(conf), registered), conf->store.device_count,
+            (unsigned long long)(conf->node.drain_timeout_ns / NS_PER_S));
+}
+
+static void serve_log_listener(const struct conf_listener *conf, const struct receive_plan *plan)
+{
+    char buffer[BYTES_SIZE_TEXT_MAX];
+    char area[BYTES_SIZE_TEXT_MAX];
+    LOG_INF("listener_plan",
+            "name=%s protocol=%s address=%s path=%s rx_buffer_size=%s rx_area_size=%s hugepages=%s "
+            "connections_max=%u uploads_max=%u tls=%s access=%s etag=%s manage_nic=%s why=%s",
+            conf->name, conf_protocol_text(conf->protocol), conf->address.text, plan->ops->path,
+            conf->rx_buffer_size == 0 ? "default" : bytes_format_size(conf->rx_buffer_size, buffer),
+            bytes_format_size(conf->rx_area_size, area), conf_hugepages_text(conf->hugepages),
+            conf->limits.connections_max, conf->limits.uploads_max,
+            conf->tls.certificate[0] == '\0' ? "no" : "1.2-1.3", conf_access_text(conf->access),
+            conf_etag_text(conf->etag), conf->manage_nic ? "true" : "false", LOG_Q(plan->why));
+}
+
 static int serve_plan(struct serve *serve, struct err *err)
 {
+    serve_log_node(serve->conf);
     for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
         const struct conf_listener *conf = &serve->conf->listeners[i];
         struct receive_plan *plan = &serve->plans[i];
@@ -262,10 +292,7 @@ static int serve_plan(struct serve *serve, struct err *err)
             serve->threads[worker].plans[i] = *plan;
         }
         metrics_plan_set(serve->metrics, i, plan->ops->path, plan->why);
-        LOG_INF("listener_plan", "name=%s protocol=%s address=%s path=%s tls=%s access=%s etag=%s why=%s",
-                conf->name, conf_protocol_text(conf->protocol), conf->address.text, plan->ops->path,
-                conf->tls.certificate[0] == '\0' ? "no" : "1.2-1.3", conf_access_text(conf->access),
-                conf_etag_text(conf->etag), LOG_Q(plan->why));
+        serve_log_listener(conf, plan);
     }
     return 0;
 }

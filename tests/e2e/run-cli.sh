@@ -30,6 +30,7 @@ expect "put under a name no S3 client could use: exit 2" 2 "not a bucket name" p
 expect "put under a key that is not UTF-8: exit 2" 2 "a key in UTF-8" p put "$work/file" $'bucket/\xff'
 expect "help of a command: exit 0" 0 "--create-bucket" "$PENSTOCK" put --help
 expect "version" 0 "penstock " "$PENSTOCK" version
+expect "version, as an option" 0 "penstock " "$PENSTOCK" --version
 expect "missing configuration: exit 3" 3 "cannot be opened" "$PENSTOCK" check --config "$work/none.yaml"
 printf 'node: { data_dir: d }\nstore: { devices: [ { path: p, sise: 1 } ] }\n' >"$work/bad.yaml"
 expect "refused configuration: exit 3 with line, column and a suggestion" 3 "bad.yaml:2:32: store.devices[0].sise: 1: unknown key; did you mean size? Allowed here: path, size" \

@@ -93,6 +93,11 @@ known() {
 try "alert rules and dashboard use metrics that exist" known
 try "the dashboard is up to date" bash -c 'deploy/prometheus/dashboard.py | cmp - deploy/prometheus/penstock.dashboard.json'
 
+# ---- the log's first lines
+planned() { grep -E "event=$1 " "$work/node.log" | grep -qF -e "$2"; }
+try "the start logs the node's effective plan" planned node_plan "workers=1 staging_size=16MiB registered_per_worker=40MiB devices=1 drain_timeout_s=20"
+try "and each listener's" planned listener_plan "name=bulk protocol=s3 address=127.0.0.1:$port_s3 path=socket rx_buffer_size=128KiB rx_area_size=16MiB hugepages=none connections_max=256 uploads_max=256 tls=no access=anonymous"
+
 # ---- the other routes
 status() { curl -s -o "$work/body" -w '%{http_code}' "$@"; }
 try "health" test "$(status "$admin/healthz")" = 200
@@ -100,7 +105,10 @@ try "readiness" test "$(status "$admin/readyz")" = 200
 try "the status page names the listeners and the device" bash -c "curl -sf '$admin/' | grep -q '<td>bulk</td>' && curl -sf '$admin/' | grep -qF '$work/store.img'"
 try "the log level can be changed" test "$(status -d debug "$admin/log-level")" = 200
 try "a wrong one is refused" test "$(status -d loud "$admin/log-level")" = 400
-try "draining needs POST" test "$(status "$admin/drain")" = 405
+try "draining needs POST" test "$(status -D "$work/head" "$admin/drain")" = 405
+try "and the answer says so" grep -q $'^Allow: POST\r$' "$work/head"
+try "metrics are read by GET" test "$(status -D "$work/head" -X POST "$admin/metrics")" = 405
+try "and that answer says so too" grep -q $'^Allow: GET, HEAD\r$' "$work/head"
 
 # A stalled upload holds the drain open; readiness tells the balancer at once.
 exec 8<>"/dev/tcp/127.0.0.1/$port_s3"
