@@ -273,6 +273,15 @@ void s3_list_objects(struct exchange *x)
     exchange_submit(x, STORE_OBJECT_LIST, listing_ready);
 }
 
+/* What an open upload was created with: "CRC32=FULL_OBJECT". */
+static struct s3_xml_checksum upload_checksum(const char *attribute)
+{
+    struct s3_xml_checksum checksum = {0};
+    checksum.kind = s3_checksum_attribute(attribute, &checksum.value);
+    checksum.is_full_object = text_is(checksum.value, "FULL_OBJECT");
+    return checksum;
+}
+
 /* ---- multipart uploads ---------------------------------------------------------------------------------------- */
 
 static struct s3_xml_uploads_head uploads_head(const struct exchange *x)
@@ -305,6 +314,7 @@ static bool uploads_entry(struct exchange *x, const struct store_list_entry *ent
         .key = entry_key(entry),
         .upload_id = text_of_string(entry->upload_id),
         .created_ns = (int64_t)entry->modified_ns,
+        .checksum = upload_checksum(entry->checksum),
     };
     return s3_xml_uploads_entry(&x->xml_out, &head, &upload, &s3_owner);
 }
@@ -389,6 +399,7 @@ static bool parts_begin(struct exchange *x)
         .upload_id = s3_target_param(&x->target, "uploadId"),
         .part_number_marker = x->listing.options.after_part,
         .max_parts = x->listing.options.count_max,
+        .checksum = upload_checksum(x->request.checksum),
         .encode_url = listing_encodes_url(x),
     };
     return s3_xml_parts_begin(&x->xml_out, &head, &s3_owner);
@@ -415,6 +426,13 @@ static bool parts_end(struct exchange *x)
 
 static const struct listing_kind parts_kind = {parts_begin, parts_entry, parts_end};
 
+static void parts_found(struct exchange *x)
+{
+    if (!s3_answer_failed(x)) {
+        exchange_submit(x, STORE_PART_LIST, listing_ready);
+    }
+}
+
 void s3_list_parts(struct exchange *x)
 {
     listing_init(x, &parts_kind);
@@ -428,5 +446,5 @@ void s3_list_parts(struct exchange *x)
     x->listing.options.after_part = (uint32_t)after;
     s3_request_target(x);
     s3_request_upload_id(x);
-    exchange_submit(x, STORE_PART_LIST, listing_ready);
+    exchange_submit(x, STORE_UPLOAD_LOOKUP, parts_found); /* Its checksum is the upload's, not a part's. */
 }

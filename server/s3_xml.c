@@ -91,6 +91,15 @@ static void put_checksum_type(struct xml_out *out, const struct s3_xml_checksum 
     }
 }
 
+// Of an open upload: what its checksum will be, and of what.
+static void put_checksum_plan(struct xml_out *out, const struct s3_xml_checksum *checksum)
+{
+    if (checksum->kind != S3_CHECKSUM_NONE) {
+        xml_out_element(out, "ChecksumAlgorithm", text_of_string(s3_checksum_name(checksum->kind)));
+        put_checksum_type(out, checksum);
+    }
+}
+
 static bool put_tail(struct xml_out *out, const char *tail)
 {
     size_t mark = xml_out_mark(out);
@@ -398,6 +407,7 @@ bool s3_xml_parts_begin(struct xml_out *out, const struct s3_xml_parts_head *hea
     xml_out_element(out, "StorageClass", TEXT("STANDARD"));
     xml_out_element_u64(out, "PartNumberMarker", head->part_number_marker);
     xml_out_element_u64(out, "MaxParts", head->max_parts);
+    put_checksum_plan(out, &head->checksum);
     if (head->encode_url) {
         xml_out_element(out, "EncodingType", TEXT("url"));
     }
@@ -461,6 +471,7 @@ bool s3_xml_uploads_entry(struct xml_out *out, const struct s3_xml_uploads_head 
     put_owner(out, "Owner", owner);
     xml_out_element(out, "StorageClass", TEXT("STANDARD"));
     put_date(out, "Initiated", upload->created_ns);
+    put_checksum_plan(out, &upload->checksum);
     xml_out_raw(out, "</Upload>");
     return finish(out, mark);
 }

@@ -104,6 +104,7 @@ struct s3_xml_parts_head {
     struct text upload_id;
     uint32_t part_number_marker;
     uint32_t max_parts;
+    struct s3_xml_checksum checksum; // what the upload was created with; its value is not looked at
     bool encode_url;
 };
 bool s3_xml_parts_begin(struct xml_out *out, const struct s3_xml_parts_head *head,
@@ -117,6 +118,7 @@ struct s3_xml_upload {
     struct text key;
     struct text upload_id;
     int64_t created_ns;
+    struct s3_xml_checksum checksum; // as in s3_xml_parts_head
 };
 struct s3_xml_uploads_head {
     struct text bucket;

@@ -69,6 +69,26 @@ with Node(size="256MiB") as node:
         assert body == whole and head["x-amz-checksum-crc32"] == crc32(whole) and head["x-amz-checksum-type"] == "FULL_OBJECT", head
 
     @lane.test
+    def listings_say_what_an_upload_was_created_with_and_what_its_parts_have():
+        for key, more, kind in (("listed-full", {"x_amz_checksum_type": "FULL_OBJECT"}, "FULL_OBJECT"), ("listed-parts", {}, "COMPOSITE")):
+            upload, _ = begin(node, key, x_amz_checksum_algorithm="CRC32", **more)
+            etags = upload_parts(key, upload)
+            parts = node.request("GET", f"/bkt/{key}?uploadId={upload}")[2]
+            uploads = node.request("GET", f"/bkt?uploads&prefix={key}")[2]
+            for body in (parts, uploads):
+                assert (element(body, "ChecksumAlgorithm"), element(body, "ChecksumType")) == ("CRC32", kind), body
+            assert re.findall(rb"<ChecksumCRC32>(.*?)</", parts) == [crc32(piece).encode() for piece in pieces], parts
+            assert re.findall(rb"<ETag>(.*?)</", parts) == [etag.replace('"', "&quot;").encode() for _, etag in etags], parts
+            assert node.request("GET", f"/bkt/other?uploadId={upload}")[0] == 404, "an upload is one of its key"
+            node.request("DELETE", f"/bkt/{key}?uploadId={upload}")
+        upload, _ = begin(node, "listed-none")
+        for path in (f"/bkt/listed-none?uploadId={upload}", "/bkt?uploads&prefix=listed-none"):
+            assert b"Checksum" not in node.request("GET", path)[2]
+        node.request("DELETE", f"/bkt/listed-none?uploadId={upload}")
+        status, _, body = node.request("GET", "/bkt/nobody?attributes")
+        assert status == 501 and code(body) == "NotImplemented", body
+
+    @lane.test
     def a_checksum_of_checksums_counts_its_parts():
         upload, head = begin(node, "composite", x_amz_checksum_algorithm="CRC32")
         assert head["x-amz-checksum-type"] == "COMPOSITE", head

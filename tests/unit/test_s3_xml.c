@@ -150,6 +150,7 @@ Test(s3_xml, parts_and_uploads)
                                       .key = TEXT("k k"),
                                       .upload_id = TEXT("id"),
                                       .max_parts = 2,
+                                      .checksum = {.kind = S3_CHECKSUM_SHA256},
                                       .encode_url = true};
     struct s3_xml_part part = {.number = 2,
                                .etag = TEXT("e"),
@@ -162,17 +163,21 @@ Test(s3_xml, parts_and_uploads)
     begin();
     cr_expect(s3_xml_parts_begin(&out, &parts, &owner) && s3_xml_parts_entry(&out, &part) &&
               s3_xml_parts_end(&out, true, 2));
-    EXPECT("parts", "<Key>k%20k</Key><UploadId>id</UploadId>", "<Initiator>", "<MaxParts>2</MaxParts>",
+    EXPECT("parts", "<Key>k%20k</Key><UploadId>id</UploadId>", "<Initiator>",
+           "<MaxParts>2</MaxParts><ChecksumAlgorithm>SHA256</ChecksumAlgorithm>"
+           "<ChecksumType>COMPOSITE</ChecksumType>",
            "<Part><PartNumber>2</PartNumber>",
            "<Size>5242880</Size><ChecksumSHA256>x=</ChecksumSHA256></Part>",
            "<NextPartNumberMarker>2</NextPartNumberMarker><IsTruncated>true</IsTruncated>");
     begin();
-    struct s3_xml_upload upload = {TEXT("k"), TEXT("id"), NOV_1994_NS};
+    struct s3_xml_upload upload = {
+        TEXT("k"), TEXT("id"), NOV_1994_NS, {.kind = S3_CHECKSUM_CRC32, .is_full_object = true}};
     cr_expect(s3_xml_uploads_begin(&out, &uploads) && s3_xml_uploads_entry(&out, &uploads, &upload, &owner) &&
               s3_xml_uploads_prefix(&out, &uploads, TEXT("p/")) &&
               s3_xml_uploads_end(&out, &uploads, true, TEXT("k"), TEXT("id")));
     EXPECT("uploads", "<Upload><Key>k</Key><UploadId>id</UploadId>",
-           "<Initiated>1994-11-06T08:49:37.000Z</Initiated>",
+           "<Initiated>1994-11-06T08:49:37.000Z</Initiated>"
+           "<ChecksumAlgorithm>CRC32</ChecksumAlgorithm><ChecksumType>FULL_OBJECT</ChecksumType></Upload>",
            "<NextKeyMarker>k</NextKeyMarker><NextUploadIdMarker>id</NextUploadIdMarker>");
 }
 
