@@ -334,6 +334,9 @@ static void conn_sent(struct conn *conn, const struct rx_event *event)
 
 static void conn_room(struct conn *conn)
 {
+    if (conn->stage != CONN_OPEN) {
+        return; /* What came before it in the same rx_poll has ended the connection. */
+    }
     conn->protocol->room(conn);
     conn_run(conn);
 }

@@ -215,7 +215,7 @@ void rx_resume(struct rx *rx, struct rx_id id);
  * connection was reset or shut down: no RX_SENT will come. iov_count 1..RX_SEND_IOV_MAX, no empty fragments. */
 int rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count, uint64_t cookie);
 /* Takes back what TCP has not taken of the sends in flight; see the contract. Without any in flight only RX_ROOM comes. No RX_ROOM
- * comes after RX_RESET or rx_conn_close. Idempotent. -EOPNOTSUPP: the backend cannot, nothing changes. */
+ * comes after rx_conn_close; one may stand behind the RX_RESET of the same rx_poll. Idempotent. -EOPNOTSUPP: the backend cannot, nothing changes. */
 int rx_send_recall(struct rx *rx, struct rx_id id);
 /* How much the peer's TCP has acknowledged, to be compared with what it was before: it moves while a send is in flight, too, whose
  * RX_SENT may stay away until a third of a large socket buffer is free. Always 0: the backend tells by RX_SENT alone. */

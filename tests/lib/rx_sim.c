@@ -41,7 +41,7 @@ struct sim_peer {
     uint32_t sent_count;
     uint64_t acked;
     bool is_opened, is_paused, has_fin, has_reset, is_end_told, reads_nothing;
-    bool is_shut, is_closing, is_abortive, is_closed, is_recalled;
+    bool is_shut, is_closing, is_abortive, is_closed, is_recalled, has_room;
 };
 
 struct rx_sim {
@@ -135,6 +135,13 @@ void sim_fin(struct sim_peer *peer)
 void sim_reset(struct sim_peer *peer)
 {
     peer->has_reset = true;
+}
+
+void sim_reset_with_room(struct sim_peer *peer)
+{
+    CHECK(peer->is_recalled);
+    peer->has_reset = true;
+    peer->has_room = true;
 }
 
 void sim_read_stop(struct sim_peer *peer, bool is_stopped)
@@ -293,6 +300,17 @@ static bool sim_next(struct sim_peer *peer, struct rx_event *event)
     return false;
 }
 
+/* RX_ROOM behind the RX_RESET that was just written. */
+static uint32_t sim_room_behind(struct sim_peer *peer, struct rx_event *event)
+{
+    if (event[-1].kind != RX_RESET || !peer->has_room) {
+        return 0;
+    }
+    *event = (struct rx_event){.kind = RX_ROOM, .id = peer->id, .user = peer->user};
+    peer->is_recalled = false;
+    return 1;
+}
+
 static int sim_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, uint32_t max)
 {
     (void)now_ns; /* Nothing here depends on time. */
@@ -303,6 +321,7 @@ static int sim_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, uin
         struct sim_peer *peer = sim->peers[(sim->next + i) % sim->count];
         if (!peer->is_closed && (peer->is_opened || !sim->is_stopped) && sim_next(peer, &events[count])) {
             count++;
+            count += count < max ? sim_room_behind(peer, &events[count]) : 0;
         }
     }
     sim->next++;

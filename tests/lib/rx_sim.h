@@ -24,6 +24,8 @@ void sim_send(struct sim_peer *peer, const void *bytes, size_t len);
 void sim_send_text(struct sim_peer *peer, const char *text);
 void sim_fin(struct sim_peer *peer);
 void sim_reset(struct sim_peer *peer);
+/* The same of a peer whose recalled sends wait for room, and which has made some: both are told by one rx_poll. */
+void sim_reset_with_room(struct sim_peer *peer);
 /* A peer that reads nothing: sends of the server stay in flight until it reads again. */
 void sim_read_stop(struct sim_peer *peer, bool is_stopped);
 /* Its TCP acknowledges bytes of a send that stays in flight: a slow reader in front of a large socket buffer. */

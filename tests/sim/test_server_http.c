@@ -582,6 +582,39 @@ Test(http, the_store_knows_the_time_when_payload_comes_after_a_rest)
     cr_assert(begins(peer, "HTTP/1.1 200 "));
 }
 
+/* The connection is over by then: who gave its block to another must not wait for one. */
+Test(http, room_behind_a_reset_is_room_for_nobody)
+{
+    static const char list[] = "GET /bkt?list-type=2 HTTP/1.1\r\nHost: h\r\n\r\n";
+    void *blocks[4096];
+    uint32_t count = 0;
+    struct sim_peer *gone = world_connect(&world);
+    sim_read_stop(gone, true);
+    sim_send_text(gone, list);
+    world_turn(&world, 20);
+    while ((blocks[count] = pool_take(&world.worker.blocks)) != NULL) {
+        count++;
+        cr_assert_lt(count, ARRAY_COUNT(blocks));
+    }
+    struct sim_peer *other = world_connect(&world);
+    sim_read_stop(other, true);
+    sim_send_text(other, list);
+    world_wait(&world, 4 * SHARE_TURN_NS);
+    world_turn(&world, 20);
+    cr_assert_eq(atomic_load(&world.listener_cells[0]->sends_recalled), 1);
+    cr_assert(begins(other, "HTTP/1.1 200 "), "it has the only block");
+    sim_reset_with_room(gone);
+    world_turn(&world, 20);
+    cr_assert(sim_is_closed(gone));
+    cr_assert(list_is_empty(&world.worker.shares[SHARE_BLOCK].waiters));
+    sim_read_stop(other, false);
+    world_turn(&world, 20);
+    while (count > 0) {
+        pool_give(&world.worker.blocks, blocks[--count]);
+    }
+    world_turn(&world, 20);
+}
+
 Test(http, conditions_ranges_and_heads)
 {
     static const struct {
