@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """S3 on the running node as a client library would write it: multipart uploads and their checksums, checksums in trailers, presigned
-requests of every method, virtual hosts, sub-resources, keys that change while the node runs. Oracle: S3's documented answers."""
+requests of every method, virtual hosts, sub-resources, keys that change while the node runs, policies. Oracle: S3's documented answers."""
 
+import base64
 import email.utils
 import hashlib
 import http.client
@@ -468,5 +469,74 @@ with Node(credentials=f"key {KEY} {SECRET}\n  allow all *\n", s3="virtual_host_d
         wait_for(lambda: ask(old) == 200, "the first key to be back")
         assert ask(new) == 403
         conn.close()
+
+
+POLICIES = f"""key {KEY} {SECRET}
+  allow all *
+key READER a-secret-of-the-reader
+  allow read,list bkt/in/
+key WRITER a-secret-of-the-writer
+  allow write bkt/in/
+key DELETER a-secret-of-the-deleter
+  allow delete bkt/in/
+"""
+
+with Node(credentials=POLICIES, limits="object_size_max: 100000") as node:
+    host = f"127.0.0.1:{node.s3_port}"
+
+    def ask(by, method, path, query="", body=b"", more=None):
+        headers = by.headers(method, host, path, query, hashlib.sha256(body).hexdigest(), more)
+        return node.request(method, path + ("?" + query if query else ""), body=body or None, headers=headers)
+
+    owner = Signer(KEY, SECRET)
+    assert ask(owner, "PUT", "/bkt")[0] == 200
+
+    @lane.test
+    def a_key_may_what_its_policy_says_under_its_prefix_and_nothing_else():
+        """Every kind of request by three keys with one right each, under their prefix and beside it."""
+        upload = {}
+        for place in ("in", "out"):
+            assert ask(owner, "PUT", f"/bkt/{place}/a", body=b"x")[0] == 200
+            upload[place] = element(ask(owner, "POST", f"/bkt/{place}/open", "uploads=")[2], "UploadId")
+        for name, secret, right in (("READER", "a-secret-of-the-reader", "read"), ("WRITER", "a-secret-of-the-writer", "write"),
+                                    ("DELETER", "a-secret-of-the-deleter", "delete")):
+            by = Signer(name, secret)
+            for place in ("in", "out"):
+                open_upload = f"uploadId={upload[place]}"
+                for method, path, query, needs, good in (
+                        ("GET", f"/{place}/a", "", "read", 200), ("HEAD", f"/{place}/a", "", "read", 200), ("GET", f"/{place}/a", "tagging=", "read", 200),
+                        ("GET", "", f"list-type=2&prefix={place}%2F", "read", 200), ("GET", "", f"prefix={place}%2F&versions=", "read", 200),
+                        ("PUT", f"/{place}/b", "", "write", 200), ("POST", f"/{place}/m", "uploads=", "write", 200),
+                        ("PUT", f"/{place}/open", "partNumber=1&" + open_upload, "write", 200), ("DELETE", f"/{place}/b", "", "delete", 204)):
+                    want = good if needs == right and place == "in" else 403
+                    got, _, body = ask(by, method, "/bkt" + path, query, b"y" if method == "PUT" else b"")
+                    assert got == want, (name, method, path, query, got, body)
+            for method, path, query in (("GET", "/bkt", "list-type=2"), ("GET", "/bkt", "uploads="), ("PUT", "/new", ""), ("DELETE", "/bkt", "")):
+                assert ask(by, method, path, query)[0] == 403, (name, method, path, query)
+            # A copy needs both ends.
+            assert ask(by, "PUT", "/bkt/in/copy", more={"x-amz-copy-source": "/bkt/in/a"})[0] == 403
+            document = b"<Delete><Object><Key>in/b</Key></Object><Object><Key>out/a</Key></Object></Delete>"
+            md5 = base64.b64encode(hashlib.md5(document).digest()).decode()
+            body = ask(by, "POST", "/bkt", "delete=", document, {"Content-MD5": md5})[2]
+            assert (b"<Deleted><Key>in/b" in body) == (right == "delete") and b"<Error><Key>out/a" in body, (name, body)
+        assert ask(owner, "GET", "/bkt/out/a")[2] == b"x"
+        assert node.request("GET", "/bkt/in/a")[0] == 403
+
+    @lane.test
+    def objects_and_parts_above_the_configured_size_are_refused():
+        """With a length at once, before 100; without one when the limit is passed."""
+        upload = element(ask(owner, "POST", "/bkt/large", "uploads=")[2], "UploadId")
+        for query in ("", f"partNumber=1&uploadId={upload}"):
+            assert ask(owner, "PUT", "/bkt/large", query, b"z" * 100000)[0] == 200
+            status, _, body = ask(owner, "PUT", "/bkt/large", query, b"y" * 100001)
+            assert status == 400 and code(body) == "EntityTooLarge", body
+            headers = owner.headers("PUT", host, "/bkt/large", query, "UNSIGNED-PAYLOAD", {"Transfer-Encoding": "chunked"})
+            conn = http.client.HTTPConnection("127.0.0.1", node.s3_port, timeout=30)
+            conn.request("PUT", "/bkt/large" + ("?" + query if query else ""), body=iter([b"y" * 50000] * 3), headers=headers, encode_chunked=True)
+            answer = conn.getresponse()
+            body = answer.read()
+            assert answer.status == 400 and code(body) == "EntityTooLarge", body
+            conn.close()
+        assert ask(owner, "GET", "/bkt/large")[2] == b"z" * 100000
 
 lane.close()
