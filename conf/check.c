@@ -36,6 +36,18 @@ static bool address_is_loopback(const struct conf_address *address)
     return ntohl(((const struct sockaddr_in *)&address->addr)->sin_addr.s_addr) >> 24 == 127;
 }
 
+/* The IPv4 address that a socket of either family takes: 127.0.0.1 is also [::ffff:127.0.0.1]. False when it takes none. */
+static bool address_v4(const struct conf_address *address, in_addr_t *out)
+{
+    if (address->addr.ss_family == AF_INET) {
+        *out = ((const struct sockaddr_in *)&address->addr)->sin_addr.s_addr;
+        return true;
+    }
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)&address->addr)->sin6_addr;
+    memcpy(out, &v6->s6_addr[12], sizeof(*out));
+    return IN6_IS_ADDR_V4MAPPED(v6);
+}
+
 /* 0.0.0.0 takes its port from every IPv4 address, [::] from every address (our sockets are dual-stack). */
 static bool address_collides(const struct conf_address *a, const struct conf_address *b)
 {
@@ -44,7 +56,10 @@ static bool address_collides(const struct conf_address *a, const struct conf_add
     }
     if (a->addr.ss_family != b->addr.ss_family) {
         const struct conf_address *v6 = a->addr.ss_family == AF_INET6 ? a : b;
-        return address_is_wildcard(v6);
+        in_addr_t v4[2];
+        bool are_v4 = address_v4(a, &v4[0]) && address_v4(b, &v4[1]);
+        return address_is_wildcard(v6) ||
+               (are_v4 && (v4[0] == v4[1] || v4[0] == htonl(INADDR_ANY) || v4[1] == htonl(INADDR_ANY)));
     }
     return address_is_wildcard(a) || address_is_wildcard(b) ||
            memcmp(&a->addr, &b->addr, sizeof(a->addr)) == 0;

@@ -353,6 +353,12 @@ Test(conf_refuses, two_listeners_on_one_port)
                       "\n  - { name: b, protocol: s3, address: \"*:9000\", allow_remote_anonymous: true }\n",
            "t.yaml:5:39: listeners[1].address: *:9000: collides with listener a (127.0.0.1:9000); each needs "
            "an address and port of its own");
+    refuse(NODE STORE "listeners:\n  - " ONE
+                      "\n  - { name: b, protocol: s3, address: \"[::ffff:127.0.0.1]:9000\" }\n",
+           "t.yaml:5:39: listeners[1].address: [::ffff:127.0.0.1]:9000: collides with listener a "
+           "(127.0.0.1:9000); each needs an address and port of its own");
+    conf_free(load(NODE STORE "listeners:\n  - " ONE
+                              "\n  - { name: b, protocol: s3, address: \"[::ffff:127.0.0.2]:9000\" }\n"));
     refuse(NODE STORE LISTENERS "admin: { address: \"0.0.0.0:9000\" }\n",
            "t.yaml:5:19: admin.address: 0.0.0.0:9000: collides with listener a (127.0.0.1:9000); each needs "
            "an address and port of its own");
