@@ -61,6 +61,24 @@ int lock_take(struct lock *lock, const char *data_dir, pid_t *holder, struct err
     return 0;
 }
 
+int lock_look(const char *data_dir, pid_t *holder)
+{
+    char path[PATH_MAX + 8];
+    snprintf(path, sizeof(path), "%s/lock", data_dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : -errno;
+    }
+    int rc = 0;
+    /* Shared, so that two who look are not in each other's way; given up with the descriptor. */
+    if (flock(fd, LOCK_SH | LOCK_NB) != 0) {
+        rc = errno == EWOULDBLOCK ? -EBUSY : -errno;
+        *holder = rc == -EBUSY ? holder_read(fd) : 0;
+    }
+    close(fd);
+    return rc;
+}
+
 void lock_release(struct lock *lock)
 {
     close(lock->fd);

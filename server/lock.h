@@ -16,6 +16,8 @@ struct lock {
 
 /* 0; -EBUSY when another process holds it, whose id is then in *holder (0: unknown); otherwise -errno. data_dir must exist. */
 int lock_take(struct lock *lock, const char *data_dir, pid_t *holder, struct err *err);
+/* Looks without taking it or making the file. 0 when nobody holds it; otherwise as lock_take. */
+int lock_look(const char *data_dir, pid_t *holder);
 void lock_release(struct lock *lock);
 
 #endif

@@ -41,6 +41,10 @@ try "the effective configuration loads again to itself" bash -c "'$PENSTOCK' che
 
 # ---- check
 expect "check: everything is met here" 0 " 0 failures" p check
+mkdir "$work/fresh"
+sed "s,data_dir: $work/data,data_dir: $work/fresh," "$config" >"$work/fresh.yaml"
+expect "check looks at a folder that nobody has formatted yet" 0 "no node is running" "$PENSTOCK" check --config "$work/fresh.yaml"
+try "and leaves nothing in it (a file of root's would keep the node's user out)" rmdir "$work/fresh"
 sed "s,store.img,absent.img,; s,size: 256MiB,size: 0," "$config" >"$work/absent.yaml"
 absent="absent.yaml:$(sed -n '/absent.img/=' "$work/absent.yaml"):$(awk '/absent.img/ { print index($0, "path: ") + 6 }' "$work/absent.yaml"): store.devices[0].path: $work/absent.img: does not exist; must be"
 expect "check: a missing device fails with exit 6, at its line and column" 6 "fail  device              $work/$absent" "$PENSTOCK" check --config "$work/absent.yaml"
