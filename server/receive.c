@@ -458,11 +458,12 @@ int receive_choose(const struct conf *conf, uint32_t index, struct receive_plan 
         if (path->look(conf, index, plan, &reason) == 0) {
             plan->may_fall_back = is_auto && path->receive != CONF_RECEIVE_SOCKET;
             if (plan->why[0] == '\0') {
-                (void)snprintf(plan->why, sizeof(plan->why), "%s%s%s",
+                (void)snprintf(plan->why, sizeof(plan->why), "%.600s%s%.400s",
                                used > 0  ? why
                                : is_auto ? "best path"
                                          : "as configured",
-                               plan->note[0] != '\0' ? "; " : "", plan->note); /* A long one is cut. */
+                               plan->note[0] != '\0' ? "; " : "",
+                               plan->note); /* Both fit; a long why is cut. */
             }
             return 0;
         }
