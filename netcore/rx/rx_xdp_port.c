@@ -328,12 +328,12 @@ int xdp_port_listen(struct xdp_port *port, const struct sockaddr_storage *addres
 {
     uint8_t addr[16];
     uint16_t number;
-    struct port_listen *listen;
+    struct port_listen *listen = NULL; /* of one address; "any" keeps its own account */
     xdp_address_bytes(address, addr, &number);
     pthread_mutex_lock(&ports_lock);
     int rc = is_any(addr) ? wild_listen(port, number, address->ss_family)
                           : listen_want(port, addr, number, &listen);
-    if (rc == 0 && !is_any(addr)) {
+    if (rc == 0 && listen != NULL) {
         listen->users++;
     }
     pthread_mutex_unlock(&ports_lock);
