@@ -605,6 +605,11 @@ int conf_parse(const char *name, const char *text, size_t len, struct conf **out
     parser->conf = conf;
     parser->err = err;
     parser->place.file = name;
+    /* The mark that some editors write first would shift the first line's keys out of their map. */
+    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        text += 3;
+        len -= 3;
+    }
     yaml_parser_set_encoding(&parser->yaml, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&parser->yaml, (const unsigned char *)text, len);
     rc = parse_events(parser);

@@ -193,6 +193,13 @@ Test(conf_refuses, an_unknown_key_of_each_section_with_the_last_key_of_the_secti
     cr_expect(len > 17 && strcmp(err.text + len - 17, " tcp_user_timeout") == 0, "%s", err.text);
 }
 
+Test(conf, a_byte_order_mark_and_windows_line_ends_are_no_mistake)
+{
+    conf_free(load("\xef\xbb\xbf" NODE STORE LISTENERS));
+    conf_free(load("node: { data_dir: d }\r\nstore: { devices: [ { path: p } ] }\r\nlisteners:\r\n  - " ONE
+                   "\r\n"));
+}
+
 /* What the host says of a device later is reported at the place of its path. */
 Test(conf, a_device_knows_where_it_is_written)
 {
