@@ -56,7 +56,7 @@ static bool address_collides(const struct conf_address *a, const struct conf_add
     }
     if (a->addr.ss_family != b->addr.ss_family) {
         const struct conf_address *v6 = a->addr.ss_family == AF_INET6 ? a : b;
-        in_addr_t v4[2];
+        in_addr_t v4[2] = {0};
         bool are_v4 = address_v4(a, &v4[0]) && address_v4(b, &v4[1]);
         return address_is_wildcard(v6) ||
                (are_v4 && (v4[0] == v4[1] || v4[0] == htonl(INADDR_ANY) || v4[1] == htonl(INADDR_ANY)));
