@@ -83,8 +83,10 @@ struct http_response {
     bool is_ended; /* nothing more will be queued */
     bool is_chunked;
     bool is_continue_sent;
-    bool is_recalled; /* nothing may be sent until there is room */
-    bool is_head_cut; /* head_sent bytes of the head are out, the rest goes first when there is room */
+    bool may_be_early; /* what is done may take longer than clients wait for the first byte */
+    bool is_early;     /* a 200 and the document's first line are out, the rest of it is not known yet */
+    bool is_recalled;  /* nothing may be sent until there is room */
+    bool is_head_cut;  /* head_sent bytes of the head are out, the rest goes first when there is room */
     uint32_t head_len;
     uint32_t head_sent;
     uint32_t end_sent; /* of the last chunk, when that was cut */

@@ -446,6 +446,9 @@ static void http_timeout_respond(struct exchange *x)
     if (conn_has_taken(x->conn) || waits_for_us) {
         x->response.progress_ns = now_ns;
     }
+    if (waits_for_us && x->response.is_early) {
+        http_response_early(x);
+    }
     uint64_t deadline_ns = x->response.progress_ns + timeout_ns;
     if (deadline_ns > now_ns) {
         uint64_t look_ns = now_ns + timeout_ns / HTTP_SEND_LOOKS;
@@ -477,8 +480,12 @@ static void http_timeout(struct conn *conn)
         break;
     case EXCHANGE_HANDLE:
     case EXCHANGE_WORK:
-    case EXCHANGE_ENDED:
+        if (x->response.may_be_early) {
+            http_response_early(x);
+        }
         break; /* The store has deadlines of its own. */
+    case EXCHANGE_ENDED:
+        break;
     }
 }
 

@@ -62,6 +62,13 @@ bool http_response_recall(struct exchange *x);
 void http_response_cut(struct exchange *x, uint64_t cookie, uint64_t sent);
 void http_response_room(struct exchange *x);
 
+/* For what takes long and answers with a document: when the client has waited for send_timeout / HTTP_SEND_LOOKS it gets a 200 and
+ * the document's first line, then a space in each such time, as S3 does it, so that it does not give up. Afterwards the operation
+ * answers as ever, by http_respond_xml or http_respond_error: what fails now is an <Error> behind a 200. */
+void http_response_may_be_early(struct exchange *x);
+/* For http_conn.c: such a time has passed. */
+void http_response_early(struct exchange *x);
+
 /* Whole answers. */
 void http_respond_empty(struct exchange *x, int status);
 /* What was written into x->xml_out. */

@@ -216,6 +216,29 @@ void http_response_end(struct exchange *x)
     x->response.is_ended = true;
 }
 
+/* ---- early answers -------------------------------------------------------------------------------------------- */
+
+void http_response_may_be_early(struct exchange *x)
+{
+    x->response.may_be_early = true;
+    conn_timer_set(x->conn, x->worker->now_ns + x->listener->conf->limits.send_timeout_ns / HTTP_SEND_LOOKS);
+}
+
+/* A dead peer is reported by RX_RESET. */
+void http_response_early(struct exchange *x)
+{
+    static const char first_line[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+    if (x->response.is_early) {
+        (void)http_response_payload(x, " ", 1, HTTP_COOKIE_PAYLOAD);
+        return;
+    }
+    http_response_begin(x, 200);
+    http_response_header(x, "Content-Type", TEXT("application/xml"));
+    http_response_start(x, HTTP_LENGTH_UNKNOWN);
+    x->response.is_early = true;
+    (void)http_response_payload(x, first_line, sizeof(first_line) - 1, HTTP_COOKIE_PAYLOAD);
+}
+
 /* ---- recalled answers ----------------------------------------------------------------------------------------- */
 
 bool http_response_recall(struct exchange *x)
@@ -273,12 +296,29 @@ void http_respond_empty(struct exchange *x, int status)
 
 void http_xml_begin(struct exchange *x)
 {
-    xml_out_begin(&x->xml_out, x->out + EXCHANGE_OUT_HEAD, EXCHANGE_OUT_SIZE - EXCHANGE_OUT_HEAD);
+    uint32_t at = EXCHANGE_OUT_HEAD; /* Behind the lines of chunks, if there will be chunks. */
+    at += x->response.is_early ? CHUNK_LINE_SIZE * CHUNK_LINE_PLACES : 0;
+    xml_out_begin(&x->xml_out, x->out + at, EXCHANGE_OUT_SIZE - at);
+}
+
+/* The document without its first line, which is out. */
+static void http_early_end(struct exchange *x)
+{
+    const char *at = x->xml_out.at;
+    const char *line = memchr(at, '\n', x->xml_out.len);
+    CHECK(line != NULL); /* Every document of ours has the declaration on a line of its own. */
+    uint32_t len = (uint32_t)(x->xml_out.len - (size_t)(line + 1 - at));
+    (void)http_response_payload(x, line + 1, len, HTTP_COOKIE_PAYLOAD + 1); /* RX_RESET tells. */
+    http_response_end(x);
 }
 
 void http_respond_xml(struct exchange *x, int status)
 {
     CHECK(!x->xml_out.is_full);
+    if (x->response.is_early) {
+        http_early_end(x);
+        return;
+    }
     if (x->response.status == 0) {
         http_response_begin(x, status);
     }

@@ -3,7 +3,7 @@
  * s3_copy_read: UploadPartCopy whose source must be read: a piece of a compressed object, or a part that needs a digest which
  * nobody has yet (an MD5 as ETag, the checksum that the upload was created with). Frames from s3_source.c go into an upload
  * like any other, which hashes, compresses and stores them. Two frames are under way at most: the next is read when the
- * store has let go of one, so a copy takes no more memory than a download.
+ * store has let go of one, so a copy takes no more memory than a download. While it takes long the client gets white space.
  */
 #include "base/check.h"
 #include "server/s3_handlers.h"
@@ -65,6 +65,7 @@ void s3_copy_read(struct exchange *x, struct http_range range, enum s3_checksum_
         upload_finish(x);
         return;
     }
+    http_response_may_be_early(x); /* Gibibytes that are read, compressed and hashed can take a minute. */
     list_append(&x->worker->copying,
                 &upload->copying); /* Until the last frame was given: each turn it may go on. */
     s3_source_begin(x, x->source, &copy_read_consumer);

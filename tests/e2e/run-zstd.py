@@ -10,9 +10,10 @@ import os
 import random
 import re
 import threading
+import xml.etree.ElementTree
 import zlib
 
-from node import PENSTOCK, Lane, Node, need, run
+from node import PENSTOCK, Lane, Node, need, run, wait_for
 
 lane = Lane()
 ZSTD = "compression: { type: zstd, prefixes: 'bkt/z' }"
@@ -289,5 +290,67 @@ with Node(s3=ZSTD, size="512MiB", limits="buffers_per_connection_max: 64") as no
             assert str(len(data)) in stat and "x-penstock-stored-size" in stat, stat
         finally:
             node.start()
+
+with Node(s3="compression: { type: zstd, level: 9 }", size="512MiB", limits="send_timeout: 100ms") as node:
+    assert node.request("PUT", "/bkt")[0] == 200
+    LONG = text_of(24 << 20, 31)
+    put(node, "source", LONG)
+
+    def copy_begun(upload):
+        """A part copied out of the middle, which has to be read and compressed: (connection, what came until the head was there)."""
+        sock = node.connect()
+        sock.sendall(f"PUT /bkt/copy?partNumber=1&uploadId={upload} HTTP/1.1\r\nHost: h\r\nx-amz-copy-source: /bkt/source\r\nx-amz-copy-source-range:"
+                     f" bytes=1-{len(LONG) - 1}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            answer += (piece := sock.recv(65536))
+            assert piece, answer
+        return sock, answer
+
+    def document(sock, answer):
+        """The rest: its XML, without the chunks' framing."""
+        while piece := sock.recv(65536):
+            answer += piece
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 ") and b"\r\nTransfer-Encoding: chunked" in head, head
+        plain = b""
+        while (size := int((line := body.partition(b"\r\n"))[0], 16)) > 0:
+            plain, body = plain + line[2][:size], line[2][size + 2:]
+        assert body == b"0\r\n\r\n", body
+        return plain
+
+    def expect_copy():
+        """By pieces that the socket's buffers hold: whoever reads slowly is reset in this configuration."""
+        assert node.request("HEAD", "/bkt/copy")[1]["content-length"] == str(len(LONG) - 1)
+        for first in (0, 5 * FRAME - 9, len(LONG) // 2, len(LONG) - 1 - 10_000):
+            last = min(first + 9_999, len(LONG) - 2)
+            assert get(node, "copy", Range=f"bytes={first}-{last}")[2] == LONG[first + 1:last + 2], first
+
+    @lane.test
+    def a_copy_that_takes_long_is_answered_before_its_end():
+        """A quarter of send_timeout is far less than it takes: 200 and white space come first, then how it went, whatever that is."""
+        upload = begin("copy")
+        plain = document(*copy_begun(upload))
+        assert re.fullmatch(rb"<\?xml [^>]*\?>\n *<CopyPartResult .*</CopyPartResult>", plain, re.S), plain
+        assert xml.etree.ElementTree.fromstring(plain) is not None
+        complete("copy", upload, [(1, re.search(rb"<ETag>(.*?)</ETag>", plain).group(1).decode())])
+        expect_copy()
+        for _ in range(20):  # The abort may come too late; once it must not.
+            upload = begin("copy")
+            sock, answer = copy_begun(upload)
+            assert node.request("DELETE", f"/bkt/copy?uploadId={upload}")[0] == 204
+            plain = document(sock, answer)
+            if b"<Error>" in plain:
+                break
+        assert re.fullmatch(rb"<\?xml [^>]*\?>\n *<Error><Code>NoSuchUpload</Code>.*</Error>", plain, re.S), plain
+        expect_copy()
+
+    @lane.test
+    def a_reader_that_leaves_after_the_early_answer_leaves_nothing():
+        upload = begin("copy")
+        copy_begun(upload)[0].close()
+        wait_for(lambda: node.metric("penstock_store_puts_in_flight") == 0, "the copy to be given up")
+        assert node.request("DELETE", f"/bkt/copy?uploadId={upload}")[0] == 204
+        expect_copy()
 
 lane.close()
