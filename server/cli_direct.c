@@ -502,6 +502,17 @@ static ssize_t buffer_fill(const struct cli_put *wish, uint8_t *buffer)
     return (ssize_t)used;
 }
 
+/* The source may take its time: the device works meanwhile, and what it has answered is there before its deadlines are looked at. */
+static ssize_t buffer_fill_beside(struct direct *direct, const struct cli_put *wish, uint8_t *buffer)
+{
+    (void)uring_submit(&direct->uring); /* Refused, the call below does it. */
+    ssize_t len = buffer_fill(wish, buffer);
+    int rc = uring_submit_and_wait(&direct->uring, 0);
+    CHECK(rc == 0 || rc == -EBUSY);
+    store_now_set(direct->port, clock_monotonic_ns());
+    return len;
+}
+
 static int put_payload(struct direct *direct, const struct cli_put *wish, struct store_put *put)
 {
     uint64_t total = 0;
@@ -511,8 +522,7 @@ static int put_payload(struct direct *direct, const struct cli_put *wish, struct
             return store_put_error(put);
         }
         uint8_t *buffer = arena_area(&direct->arena) + (size_t)index * BUFFER_SIZE;
-        ssize_t len = buffer_fill(wish, buffer);
-        store_now_set(direct->port, clock_monotonic_ns()); /* The source may have taken its time. */
+        ssize_t len = buffer_fill_beside(direct, wish, buffer);
         if (len < 0) {
             return (int)len;
         }
