@@ -35,7 +35,7 @@
 #define CLOSE_WAIT_NS (100 * NS_PER_MS)   /* one wait in ktcp_close */
 #define CLOSE_WAITS_MAX 600
 
-enum ktcp_op_kind { KTCP_OP_ACCEPT, KTCP_OP_RECV, KTCP_OP_SEND, KTCP_OP_OWN };
+enum ktcp_op_kind { KTCP_OP_ACCEPT, KTCP_OP_RECV, KTCP_OP_SEND, KTCP_OP_RECALL, KTCP_OP_OWN };
 
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
@@ -331,6 +331,7 @@ static struct ktcp_conn *ktcp_conn_take(struct ktcp *ktcp, int fd)
     list_init(&conn->wait_node);
     ktcp_op_init(ktcp, &conn->recv_op, KTCP_OP_RECV, conn);
     ktcp_op_init(ktcp, &conn->send_op, KTCP_OP_SEND, conn);
+    ktcp_op_init(ktcp, &conn->recall_op, KTCP_OP_RECALL, conn);
     if (ktcp->receive->record != NULL) {
         conn->recv_op.done = ktcp->receive->record;
     }
@@ -500,14 +501,24 @@ int ktcp_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t 
     return 0;
 }
 
+/* Cancels the send under way, again whenever a cancellation is done and the send is not: a send that the kernel has just taken in hand, to
+ * go on with it, is not found (-ENOENT, -EALREADY), and would then wait for its peer without anybody to cut it. */
+static void ktcp_recall(struct ktcp *ktcp, struct ktcp_conn *conn)
+{
+    if (!conn->recalled || conn->polling || !conn->send_op.in_flight || ktcp_op_busy(&conn->recall_op)) {
+        return;
+    }
+    struct io_uring_sqe *sqe = uring_sqe(ktcp->uring);
+    io_uring_prep_cancel64(sqe, (uint64_t)(uintptr_t)&conn->send_op | URING_CLASS_RX, 0);
+    ktcp_op_submit(ktcp, &conn->recall_op, sqe);
+}
+
 void ktcp_send_recall(struct rx *rx, struct rx_id id)
 {
     struct ktcp *ktcp = (struct ktcp *)rx;
     struct ktcp_conn *conn = ktcp_conn_live(rx, id);
     conn->recalled = true;
-    if (!conn->polling) {
-        ktcp_op_cancel(ktcp, &conn->send_op);
-    }
+    ktcp_recall(ktcp, conn);
     ktcp_mark_dirty(ktcp, conn);
 }
 
@@ -604,7 +615,8 @@ static bool ktcp_conn_step(struct ktcp *ktcp, struct ktcp_conn *conn, struct rx_
         conn->cancelled = true;
         ktcp_op_cancel(ktcp, &conn->recv_op);
     }
-    if (ktcp_op_busy(&conn->recv_op) || conn->records > 0 || ktcp_op_busy(&conn->send_op)) {
+    if (ktcp_op_busy(&conn->recv_op) || conn->records > 0 || ktcp_op_busy(&conn->send_op) ||
+        ktcp_op_busy(&conn->recall_op)) {
         return false; /* Its completion marks the connection dirty again. */
     }
     ktcp_event_init(event, RX_CLOSED, conn);
@@ -677,8 +689,10 @@ static bool ktcp_op_handle(struct ktcp *ktcp, struct rx_op *op, uint64_t now_ns,
         return ktcp_accept_done(ktcp, op->subject, now_ns, event);
     }
     struct ktcp_conn *conn = op->subject;
-    bool told;
-    if (op->kind == KTCP_OP_SEND) {
+    bool told = false;
+    if (op->kind == KTCP_OP_RECALL) {
+        ktcp_recall(ktcp, conn);
+    } else if (op->kind == KTCP_OP_SEND) {
         told = conn->polling ? ktcp_room_done(ktcp, conn, event) : ktcp_send_done(ktcp, conn, event);
     } else {
         told = ktcp->receive->done(ktcp, conn, event);

@@ -31,6 +31,7 @@ struct ktcp_send {
 struct ktcp_conn {
     struct rx_op recv_op;
     struct rx_op send_op;
+    struct rx_op recall_op; /* the cancellation of send_op that rx_send_recall asks for */
     struct list dirty_node;
     struct list wait_node; /* the receive side's: waiting for a buffer */
     uint32_t index;
