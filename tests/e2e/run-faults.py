@@ -6,6 +6,7 @@ S3 answer, and nothing becomes visible."""
 
 import os
 import re
+import socket
 import subprocess
 
 from node import Lane, Node, Skip, need, wait_for
@@ -75,7 +76,9 @@ with Node(size="256MiB", limits="body_timeout: 1s") as node:
                             line, body = f"Content-Length: {len(content)}", content
                         sock.sendall(head(f"/bkt/{framing}", line, *expect))
                         if expect:
-                            assert sock.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n", (framing, content)
+                            # Not a byte more: the answer to an empty body may be right behind.
+                            told = sock.recv(25, socket.MSG_WAITALL)
+                            assert told == b"HTTP/1.1 100 Continue\r\n\r\n", (framing, content)
                         sock.sendall(body)
                         assert sock.recv(1000).startswith(b"HTTP/1.1 200 OK\r\n"), (framing, content, expect)
                         assert node.request("GET", f"/bkt/{framing}")[2] == content, (framing, content, expect)
