@@ -114,17 +114,6 @@ def index(name):
     return socket.if_nametoindex(name)
 
 
-def set_link(name, attributes):
-    """Sets attributes of an interface by rtnetlink, for those that an older `ip` does not know."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as route:
-        route.bind((0, 0))
-        body = struct.pack("BxHiII", 0, 0, index(name), 0, 0) + pack(attributes)
-        route.send(struct.pack("IHHII", len(body) + 16, 16, F_REQUEST | F_ACK, 1, 0) + body)
-        code, = struct.unpack_from("i", route.recv(4096), 16)
-        if code:
-            raise Refused(-code, f"setting {name}")
-
-
 def set_header_split(name, enabled=True):
     """tcp-data-split and hds-thresh 0 explicitly, which memory providers insist on."""
     ethtool = Family("ethtool")

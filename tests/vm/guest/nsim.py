@@ -92,14 +92,6 @@ class Pair:
         out = self.ethtool("-N", "flow-type", f"tcp{version}", "dst-port", str(port), "action", str(queue))
         return out.split()[-1]
 
-    def big_tcp(self, size):
-        """Lets the NIC gather up to `size` bytes of a flow, of either address family, over several bursts of the sender; 65536
-        is as it was.  IFLA_GRO_MAX_SIZE is 58, IFLA_GRO_IPV4_MAX_SIZE 64."""
-        genl.set_link("nic", [(58, genl.u32(size)), (64, genl.u32(size))])
-        is_big = size > 65536
-        self.knob("rx_gro/flush_psh", 0 if is_big else 1)
-        self.ethtool("-C", "rx-usecs", "500" if is_big else "0")
-
     @staticmethod
     def mtu(size):
         """Both ends; connections that are opened from now on have the segment size of it."""
