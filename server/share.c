@@ -60,28 +60,50 @@ static bool share_has_some(const struct worker *worker, enum share_kind kind)
         return worker->blocks.free_count > 0;
     case SHARE_TABLE:
         return worker->tables.free_count > 0;
-    case SHARE_READ: /* The port knows; who asks finds out. */
+    case SHARE_READ:
+        return store_read_is_free(worker->port);
     case SHARE_COUNT:
         break;
     }
-    return true;
+    CHECK(false);
+    return false;
+}
+
+/* Somebody waits for what others hold. Who waits although something is free waits for a device, and cutting others would not help. */
+static bool share_is_short(const struct worker *worker, enum share_kind kind)
+{
+    return !list_is_empty(&worker->shares[kind].waiters) && !share_has_some(worker, kind);
+}
+
+/* Each that waits is asked once, as long as there is something: who still waits for its device is passed over and keeps its place. */
+static void share_resume(struct worker *worker, enum share_kind kind)
+{
+    struct list *waiters = &worker->shares[kind].waiters;
+    struct list passed;
+    list_init(&passed);
+    while (!list_is_empty(waiters) && share_has_some(worker, kind)) {
+        struct exchange *x = CONTAINER_OF(list_take_first(waiters), struct exchange, waiter);
+        struct conn *conn = x->conn;
+        x->is_resuming = true;
+        x->ops->resume(x);
+        x->is_resuming = false;
+        if (waiters->next == &x->waiter) {
+            list_remove(&x->waiter);
+            list_append(&passed, &x->waiter);
+        }
+        conn_run(conn);
+    }
+    while (!list_is_empty(&passed)) {
+        struct list *last = passed.prev;
+        list_remove(last);
+        list_prepend(waiters, last);
+    }
 }
 
 void shares_resume(struct worker *worker)
 {
     for (uint32_t kind = 0; kind < SHARE_COUNT; kind++) {
-        struct list *waiters = &worker->shares[kind].waiters;
-        bool is_served = true;
-        /* The first that must wait again ends the round, because nothing is left for the others. */
-        while (is_served && !list_is_empty(waiters) && share_has_some(worker, kind)) {
-            struct exchange *x = CONTAINER_OF(list_take_first(waiters), struct exchange, waiter);
-            struct conn *conn = x->conn;
-            x->is_resuming = true;
-            x->ops->resume(x);
-            x->is_resuming = false;
-            is_served = !list_is_linked(&x->waiter);
-            conn_run(conn);
-        }
+        share_resume(worker, kind);
     }
 }
 
@@ -124,7 +146,7 @@ void shares_turn(struct worker *worker)
 {
     for (uint32_t kind = 0; kind < SHARE_COUNT; kind++) {
         struct share *share = &worker->shares[kind];
-        if (!list_is_empty(&share->waiters)) {
+        if (share_is_short(worker, kind)) {
             share_recall(share, worker->now_ns);
             share_reset(share, worker->now_ns);
         }
@@ -136,7 +158,7 @@ uint64_t shares_deadline(const struct worker *worker)
     uint64_t first_ns = TIME_NEVER;
     for (uint32_t kind = 0; kind < SHARE_COUNT; kind++) {
         const struct share *share = &worker->shares[kind];
-        if (list_is_empty(&share->waiters)) {
+        if (!share_is_short(worker, kind)) {
             continue;
         }
         const struct exchange *holder = share_first(&share->holders);

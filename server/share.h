@@ -4,7 +4,7 @@
  * of those that wait and of those that hold one while a peer is to read (or, with a table, to send). It must not touch what is
  * held: an operation takes and gives back by itself.
  *
- * Whoever waits gets what comes free in the order of asking, and nobody keeps it for a peer that does not move while others
+ * Whoever waits gets what comes free in the order of asking (who waits for a device is passed over), and nobody keeps it for a peer that does not move while others
  * wait: after SHARE_TURN_NS the sends are recalled (rx_send_recall), and the operation begins again where they stopped once TCP
  * takes bytes. What cannot be begun again, or not on this backend, is reset after SHARE_STUCK_NS.
  *

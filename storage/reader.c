@@ -103,6 +103,11 @@ static const struct object_piece *port_piece_find(const struct store_object *obj
     return &object->pieces[low];
 }
 
+bool store_read_is_free(const struct store_port *port)
+{
+    return port->read_free_count > 0;
+}
+
 int store_read_begin(struct store_port *port, struct store_object *object, uint64_t offset, uint64_t len,
                      void *user, struct store_read **out)
 {

@@ -372,8 +372,10 @@ struct store_part_place store_object_part_at(const struct store_object *object, 
 void store_object_release(struct store_port *port, struct store_object *object);
 
 struct store_read; /* in flight or finished; owned by the port */
+/* A read buffer is free: a read that is refused with -EAGAIN all the same waits for its device, and others need not. */
+bool store_read_is_free(const struct store_port *port);
 /* Reads up to read_buffer_size bytes from `offset` (fewer when a buffer or extent ends: ask again from there).
- * -EAGAIN: all read buffers are in use, try after the next STORE_EVENT_READ or slice release. */
+ * -EAGAIN: all read buffers, or the device's share of them, are in use; try after the next STORE_EVENT_READ or slice release. */
 int store_read_begin(struct store_port *port, struct store_object *object, uint64_t offset, uint64_t len,
                      void *user, struct store_read **out);
 /* 0 and a verified slice that the caller owns (release it when sent); or -EIO, -ERR_CORRUPT, -ERR_DEVICE_FAILED.

@@ -68,15 +68,16 @@ struct store_port {
     struct list events;
     _Atomic uint64_t copied[STORE_COPY_REASONS];
     /* what the test sets */
-    uint32_t delay;        /* polls before an answer */
-    int begin_error;       /* of the next store_put_begin */
-    int finish_error;      /* of the next finish */
-    int append_error;      /* the next append makes the put fail */
-    int read_error_at;     /* number of the read that fails, 1 is the first; 0: none */
-    bool holds_slices;     /* puts keep the last slices until they are pressed */
-    bool is_hanging;       /* nothing is answered */
-    uint32_t reads_max;    /* read buffers; 0: any number */
-    uint64_t queued_bytes; /* what store_put_queued_bytes says */
+    uint32_t delay;                    /* polls before an answer */
+    int begin_error;                   /* of the next store_put_begin */
+    int finish_error;                  /* of the next finish */
+    int append_error;                  /* the next append makes the put fail */
+    int read_error_at;                 /* number of the read that fails, 1 is the first; 0: none */
+    bool holds_slices;                 /* puts keep the last slices until they are pressed */
+    bool is_hanging;                   /* nothing is answered */
+    uint32_t reads_max;                /* read buffers; 0: any number */
+    const struct store_object *silent; /* its device has its share of reads already; NULL: none */
+    uint64_t queued_bytes;             /* what store_put_queued_bytes says */
     /* what the test looks at */
     uint32_t puts_open, reads, reads_out, pressures, objects_out;
     struct slice_owner read_owner;
@@ -527,10 +528,15 @@ static void fake_read_release(struct slice_owner *owner, const struct slice *sli
     port->reads_out--;
 }
 
+bool store_read_is_free(const struct store_port *port)
+{
+    return port->reads_max == 0 || port->reads_out < port->reads_max;
+}
+
 int store_read_begin(struct store_port *port, struct store_object *object, uint64_t offset, uint64_t len,
                      void *user, struct store_read **out)
 {
-    if (port->reads_max > 0 && port->reads_out == port->reads_max) {
+    if (!store_read_is_free(port) || object == port->silent) {
         return -EAGAIN;
     }
     struct store_read *read = calloc(1, sizeof(*read));

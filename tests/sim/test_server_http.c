@@ -534,6 +534,43 @@ Test(http, readers_that_stop_give_their_buffers_to_those_who_read_and_lose_nothi
     cr_assert_eq(atomic_load(&world.listener_cells[0]->payload_sent_bytes), (STALLED + 1) * (uint64_t)SIZE);
 }
 
+/* Of several devices a silent one has a share of the reads. Who waits for it must not keep the others' readers waiting, and nobody is cut
+ * for it, as there are buffers. */
+Test(http, readers_of_a_silent_device_hold_up_nobody_elses)
+{
+    enum { SILENT = 3, SIZE = 9 * FAKE_READ + 7 };
+    struct sim_peer *silent[SILENT];
+    put_long("silent", SIZE);
+    put_long("long", SIZE);
+    const char *bytes = (const char *)world_object(&world, "long")->bytes;
+    world.port->reads_max = 4;
+    world.port->silent = world_object(&world, "silent");
+    for (int i = 0; i < SILENT; i++) {
+        silent[i] = world_connect(&world);
+        sim_send_text(silent[i], "GET /bkt/silent HTTP/1.1\r\nHost: h\r\n\r\n");
+    }
+    struct sim_peer *slow = world_connect(&world);
+    sim_read_stop(slow, true);
+    sim_send_text(slow, "GET /bkt/long HTTP/1.1\r\nHost: h\r\n\r\n");
+    world_turn(&world, 20);
+    struct sim_peer *healthy = world_connect(&world);
+    sim_send_text(healthy, "GET /bkt/long HTTP/1.1\r\nHost: h\r\n\r\n");
+    world_turn(&world, 100);
+    cr_assert(got_long(healthy, bytes, SIZE));
+    world_wait(&world, 4 * SHARE_TURN_NS);
+    cr_expect_eq(atomic_load(&world.listener_cells[0]->sends_recalled), 0);
+    world.port->silent = NULL; /* It answers again: those who waited come first. */
+    world_turn(&world, 200);
+    for (int i = 0; i < SILENT; i++) {
+        cr_assert(got_long(silent[i], (const char *)world_object(&world, "silent")->bytes, SIZE), "reader %d",
+                  i);
+    }
+    sim_read_stop(slow, false);
+    world_turn(&world, 100);
+    cr_assert(got_long(slow, bytes, SIZE));
+    cr_assert_eq(world.port->reads_out, 0);
+}
+
 /* A slow device: the read that was under way when the answer was recalled comes after there is room again. */
 Test(http, a_read_that_outlasts_a_recall_is_of_another_place_and_is_not_sent)
 {
