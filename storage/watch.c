@@ -111,6 +111,8 @@ void port_watch(struct store_port *port)
         for (uint32_t kind = 0; kind < WATCH_KINDS; kind++) {
             if (watch_due_ns(port, device, kind) <= port->now_ns) {
                 watch_late(port, device, kind);
+            } else if (port->watches[device][kind].is_late) {
+                dev_suspect_set(port_dev(port, device), true); /* Others may have had an answer. */
             }
         }
     }

@@ -269,6 +269,10 @@ Test(store_faults, a_hanging_write_fails_its_uploads_and_no_others)
         store_rig_turn(&rig); /* 6 s of the store's time; the deadline is 5 */
     }
     cr_assert_eq(state_of(&rig, 0), STORE_DEVICE_SUSPECT);
+    dev_suspect_set(rig.devices[0],
+                    false); /* As by another worker, or the other direction, that got an answer. */
+    store_rig_turn(&rig);
+    cr_assert_eq(state_of(&rig, 0), STORE_DEVICE_SUSPECT, "our writes are still not answered");
     for (uint32_t i = 0; i < ARRAY_COUNT(puts); i++) {
         bool is_done = store_put_state(puts[i]) == STORE_PUT_DONE;
         done += is_done;
