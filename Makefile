@@ -142,13 +142,15 @@ test-$(1): build $(call progs_of,$(1))
 endef
 $(foreach l,$(LANES_C),$(eval $(call c_lane,$(l))))
 
-.PHONY: test-e2e test-root
+.PHONY: test-e2e test-root clients-of-release
 # Clients are installed if that is possible; a script whose client is missing says so and skips.
-test-e2e: build | $(D)/stamp-test
-	@[ -z "$(wildcard tests/e2e/run-*)" ] || deploy/deps/setup e2e || echo "some clients could not be installed"
+clients-of-release: | $(D)/stamp-test
+	@deploy/deps/setup e2e || echo "some clients could not be installed"
+
+test-e2e: build clients-of-release
 	@$(LANE) e2e --results $(RESULTS) $(wildcard tests/e2e/run-*)
 
-test-root: build | $(D)/stamp-test
+test-root: build clients-of-release
 	@if [ "$$(id -u)" = 0 ]; then $(LANE) root --results $(RESULTS) $(wildcard tests/root/run-*) $(call progs_of,root); \
 	 else $(LANE) root --results $(RESULTS) --skip 'host: not root (run: sudo make test-root)'; fi
 

@@ -26,7 +26,6 @@ pair_make() {
 	ip -n "$XDP_NODE_PEER" -6 addr add fd78::2/64 dev x1 nodad
 	ip link set x0 up
 	ip -n "$XDP_NODE_PEER" link set x1 up
-	peer ethtool -K x1 tx off >/dev/null
-	ethtool -K x0 gro off >/dev/null
+	peer ethtool -K x1 tx off >/dev/null && ethtool -K x0 gro off >/dev/null || exit 1
 }
 pair_make
