@@ -4,7 +4,8 @@
  * flushes are the committer's: commit.c.) A device is late when something is in flight and nothing has come back for that long.
  *
  * It is suspect then: new extents go to the others, and reads of it are refused. What was waiting is answered as a device failure at
- * once; its memory stays with the kernel until the device answers after all, which also makes it good again.
+ * once; its memory stays with the kernel until the device answers after all, which also makes it good again unless another of its
+ * operations is late.
  *
  * Invariants, per port:
  *  1. in_flight counts the operations handed to the device and not answered, of either direction.
