@@ -12,16 +12,16 @@ kernel-module: | $(D)/stamp-build $(D)/stamp-kernel
 .PHONY: kernel kernel-minimal kernel-lockdep kernel-selftest kernel-check test-vm-kernel
 # A small kernel with the whole series: build/kernel/minimal/bzImage (minutes of CPU the first time).
 kernel: kernel-minimal
-kernel-minimal:
+kernel-minimal: | $(D)/stamp-build $(D)/stamp-kernel
 	@kernel/build-kernel.sh minimal $(KERNEL_OUT)/minimal
 # The same with lockdep and KASAN.
-kernel-lockdep:
+kernel-lockdep: | $(D)/stamp-build $(D)/stamp-kernel
 	@kernel/build-kernel.sh lockdep $(KERNEL_OUT)/lockdep
 # Every patch applies, compiles on its own and adds no warning.
-kernel-check:
+kernel-check: | $(D)/stamp-build $(D)/stamp-kernel
 	@kernel/check.sh
 # The kernel's own test of the software NIC, packed for a guest.
-kernel-selftest: $(D)/stamp-build $(D)/stamp-kernel
+kernel-selftest: | $(D)/stamp-build $(D)/stamp-kernel
 	@kernel/build-selftest.sh $(KERNEL_OUT) $(O)/deps
 # What touches the patches; KERNEL_CASES="..." for some of them.
 KERNEL_CASES ?= netdevsim rx-contract-nsim nsim-zcrx nsim-rx-buf-len socket-rx-buf-len nsim-selftest zcrx-node

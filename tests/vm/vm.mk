@@ -30,7 +30,7 @@ $(O)/protect/penstock: $(VM_PROTECT:%=%.c) $(O)/penstock
 	$(Q)for file in $(VM_PROTECT); do $(CC) $(CPPFLAGS_ALL) -DPENSTOCK_PROTECT_AREA $(CFLAGS_ALL) -c \
 		-o $(@D)/$$(basename $$file).o $$file.c || exit 1; done
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(O)/server/main.o $(addprefix $(@D)/,$(addsuffix .o,$(notdir $(VM_PROTECT)))) $(LINK) $(LDLIBS_ALL)
-test-vm-unit:
+test-vm-unit: | $(D)/stamp-vm
 	@tests/vm/unit/run
 
 ## test-vm      boot Debian's newest kernel in QEMU and run tests/vm/cases inside (CASE=name for one)
