@@ -80,11 +80,12 @@ def ratios(pair):
 
     Packets of 45 segments, the fullest there are, make 16.9, 2.99 and 1.50 completions at 4, 32 and 128 KiB: 5.67 and 11.3 times
     fewer.  Pair.full_bursts() and a window that never fills keep them full; the first 8 MiB, in which the window opens, are not counted.
+    All is sent in one write, because the last packet of each write is a short one (23 of 409 with writes of 1 MiB).
     """
     counts = {4096: 0, 32768: 10**9, 131072: 10**9}
 
     def run(buf):
-        figures = transfer(pair, size=32 * MIB, buf=buf, area=64 * MIB, skip=8 * MIB, rcvbuf=128 * MIB)
+        figures = transfer(pair, size=32 * MIB, buf=buf, area=64 * MIB, chunk=32 * MIB, skip=8 * MIB, rcvbuf=128 * MIB)
         whole(f"32 MiB in full packets through buffers of {buf // 1024} KiB", figures, 32 * MIB, copy_bytes=0)
         return figures.get("cqes", 0) or 10**9
 

@@ -31,6 +31,7 @@
 
 #define CONNS_MAX    128
 #define PATTERN_LEN  1048583u /* prime, so that no buffer size divides it */
+#define SEND_PIECES  64
 #define HELD_MAX     (1u << 20)
 #define EVENT_DATA   1000u
 #define ACCEPT_DATA  1001u
@@ -418,6 +419,26 @@ static int connect_to(const char *address, uint16_t port)
 	return fd;
 }
 
+/* One call for up to SEND_PIECES times the pattern's length: the last packet of a call is a short one, MSG_MORE or not. */
+static uint64_t send_pattern(int fd, uint64_t offset, uint64_t len, int flags)
+{
+	struct iovec pieces[SEND_PIECES];
+	struct msghdr msg = { .msg_iov = pieces };
+	ssize_t rc;
+
+	while (len && msg.msg_iovlen < SEND_PIECES) {
+		uint64_t n = len < PATTERN_LEN ? len : PATTERN_LEN;
+
+		pieces[msg.msg_iovlen++] = (struct iovec){ pattern + offset % PATTERN_LEN, n };
+		offset += n;
+		len -= n;
+	}
+	rc = sendmsg(fd, &msg, MSG_NOSIGNAL | flags);
+	if (rc < 0)
+		die("send", errno);
+	return (uint64_t)rc;
+}
+
 static int send_one(const char *address, uint16_t port, uint64_t bytes, uint64_t chunk, bool flush)
 {
 	int fd = connect_to(address, port);
@@ -428,17 +449,12 @@ static int send_one(const char *address, uint16_t port, uint64_t bytes, uint64_t
 	if (getsockname(fd, (struct sockaddr *)&own, &len))
 		die("getsockname", errno);
 	phase = phase_of_port(ntohs(own.sin6_port));
-	if (chunk > PATTERN_LEN)
-		chunk = PATTERN_LEN;
 	while (sent < bytes) {
 		uint64_t n = bytes - sent < chunk ? bytes - sent : chunk;
-		/* More follows: a packet is not sent short because one call's data ended in it. */
+		/* More follows: a segment is not sent short because one call's data ended in it. */
 		int more = sent + n < bytes && !flush ? MSG_MORE : 0;
-		ssize_t rc = send(fd, pattern + (phase + sent) % PATTERN_LEN, n, MSG_NOSIGNAL | more);
 
-		if (rc < 0)
-			die("send", errno);
-		sent += (uint64_t)rc;
+		sent += send_pattern(fd, phase + sent, n, more);
 	}
 	close(fd);
 	return 0;
