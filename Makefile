@@ -240,7 +240,7 @@ run: build
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/penstock
 	install -m 755 $(O)/penstock $(DESTDIR)$(PREFIX)/bin/penstock
-	for f in $(wildcard conf/examples/*.yaml conf/REFERENCE.md docs/METRICS.md deploy/penstock.yaml); do \
+	for f in $(wildcard conf/examples/*.yaml conf/REFERENCE.md docs/METRICS.md deploy/penstock.yaml deploy/credentials); do \
 		install -m 644 $$f $(DESTDIR)$(PREFIX)/share/penstock/; done
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 man/penstock.1 $(DESTDIR)$(PREFIX)/share/man/man1/penstock.1

@@ -374,7 +374,8 @@ const struct schema_row schema_rows[] = {
      .offset = LISTENER(credentials),
      .size = CONF_PATH_SIZE,
      .flags = SCHEMA_EMPTY,
-     .help = "File of access keys for authenticated access; only its owner may read it."},
+     .help = "File of access keys for authenticated access; only its owner may read it. Its form: "
+             "deploy/credentials. Read again on SIGHUP."},
     {.name = "listeners[].tls", .type = SCHEMA_SECTION, .help = "TLS, on the socket path only."},
     {.name = "listeners[].tls.certificate",
      .type = SCHEMA_TEXT,

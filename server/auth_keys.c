@@ -173,6 +173,11 @@ static int parse_allow(struct parser *parser, struct text rest)
         if (!s3_bucket_name_is_valid(rule.bucket)) {
             return parse_fail(parser, "expected: allow PERMISSIONS *, BUCKET or BUCKET/PREFIX");
         }
+        /* Taken to the letter it would allow next to nothing, which is never what was meant. */
+        if (rule.prefix.len > 0 && rule.prefix.at[rule.prefix.len - 1] == '*') {
+            return parse_fail(parser,
+                              "a prefix covers all keys that begin with it: leave out the * at its end");
+        }
     }
     keys->rules[keys->rule_count++] = rule;
     key->rule_count++;

@@ -26,6 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
 #include "server/s3_target.h"
 #include "server/text.h"
 
@@ -37,7 +38,7 @@ struct auth_keys; // opaque
 struct auth_key;  // opaque; borrowed from its store
 
 struct auth_keys_error {
-    uint32_t line;     // 0 when it is about the file itself
+    uint32_t line;     // 0 when it is about the text as a whole
     char message[160]; // never contains a secret
 };
 
@@ -47,9 +48,8 @@ int auth_keys_parse(struct auth_keys **keys, struct text text, uint64_t generati
                     struct auth_keys_error *error);
 
 // Reads and parses a file after checking owner and permissions on the open descriptor. Besides the above: -errno of
-// open, fstat or read; -EPERM for the wrong owner or mode; -EFBIG.
-int auth_keys_load(struct auth_keys **keys, const char *path, uint64_t generation,
-                   struct auth_keys_error *error);
+// open, fstat or read; -EPERM for the wrong owner or mode; -EFBIG. err begins with the path, and the line where there is one.
+int auth_keys_load(struct auth_keys **keys, const char *path, uint64_t generation, struct err *err);
 void auth_keys_free(struct auth_keys *keys);
 
 size_t auth_keys_count(const struct auth_keys *keys);

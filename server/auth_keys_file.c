@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,30 +12,26 @@
 
 #include "server/auth_keys.h"
 
-static int refuse(struct auth_keys_error *error, int status, const char *message)
-{
-    snprintf(error->message, sizeof(error->message), "%s", message);
-    return status;
-}
-
 // Asked of the open descriptor, so that the file cannot be exchanged between the question and the reading.
-static int check_file(int fd, struct auth_keys_error *error)
+static int check_file(int fd, const char *path, struct err *err)
 {
     struct stat stat;
 
     if (fstat(fd, &stat) == -1) {
-        return refuse(error, -errno, "cannot be examined");
+        return err_set(err, -errno, "%s: %s", path, err_text(-errno));
     }
     if (!S_ISREG(stat.st_mode)) {
-        return refuse(error, -EPERM, "must be a regular file");
+        return err_set(err, -EPERM, "%s: must be a regular file", path);
     }
     if (stat.st_uid != geteuid() && stat.st_uid != 0) {
-        return refuse(error, -EPERM, "must belong to the user that runs the server, or to root");
+        return err_set(err, -EPERM, "%s: must belong to the user that runs the server, or to root", path);
     }
     if ((stat.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        return refuse(error, -EPERM, "must not be accessible to group or others (chmod 600)");
+        return err_set(err, -EPERM, "%s: must not be accessible to group or others; chmod 600 it", path);
     }
-    return stat.st_size > (off_t)AUTH_KEYS_FILE_MAX ? refuse(error, -EFBIG, "is too large") : 0;
+    return stat.st_size > (off_t)AUTH_KEYS_FILE_MAX
+               ? err_set(err, -EFBIG, "%s: has more than %u bytes", path, AUTH_KEYS_FILE_MAX)
+               : 0;
 }
 
 static int read_all(int fd, char *buffer, size_t size, size_t *len)
@@ -56,41 +51,42 @@ static int read_all(int fd, char *buffer, size_t size, size_t *len)
     return -EFBIG;
 }
 
-static int load_open(struct auth_keys **keys, int fd, uint64_t generation, struct auth_keys_error *error)
+static int load_open(struct auth_keys **keys, int fd, const char *path, uint64_t generation, struct err *err)
 {
     size_t size = AUTH_KEYS_FILE_MAX + 1, len = 0;
-    char *buffer;
-    int status = check_file(fd, error);
+    struct auth_keys_error problem = {0};
+    char *buffer = malloc(size);
 
-    if (status != 0) {
-        return status;
-    }
-    buffer = malloc(size);
     if (buffer == NULL) {
-        return -ENOMEM;
+        return err_set(err, -ENOMEM, "%s: out of memory", path);
     }
-    status = read_all(fd, buffer, size, &len);
-    if (status == 0) {
-        status = auth_keys_parse(keys, text_of(buffer, len), generation, error);
+    int status = read_all(fd, buffer, size, &len);
+    if (status != 0) {
+        err_set(err, status, "%s: %s", path, err_text(status));
     } else {
-        status = refuse(error, status, "cannot be read");
+        status = auth_keys_parse(keys, text_of(buffer, len), generation, &problem);
+        if (status == -EINVAL && problem.line != 0) {
+            err_set(err, status, "%s:%u: %s", path, problem.line, problem.message);
+        } else if (status != 0) {
+            err_set(err, status, "%s: %s", path, status == -EINVAL ? problem.message : err_text(status));
+        }
     }
     OPENSSL_cleanse(buffer, size);
     free(buffer);
     return status;
 }
 
-int auth_keys_load(struct auth_keys **keys, const char *path, uint64_t generation,
-                   struct auth_keys_error *error)
+int auth_keys_load(struct auth_keys **keys, const char *path, uint64_t generation, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); // not to hang on a fifo
-    int status;
 
-    *error = (struct auth_keys_error){0};
     if (fd == -1) {
-        return refuse(error, -errno, "cannot be opened");
+        return err_set(err, -errno, "%s: %s", path, err_text(-errno));
     }
-    status = load_open(keys, fd, generation, error);
+    int status = check_file(fd, path, err);
+    if (status == 0) {
+        status = load_open(keys, fd, path, generation, err);
+    }
     (void)close(fd); // read only: nothing can be lost
     return status;
 }

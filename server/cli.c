@@ -102,8 +102,8 @@ static void help_print(FILE *to)
 
 static void command_help_print(const struct command_row *command, FILE *to)
 {
-    fprintf(to, "Usage: penstock %s [OPTION]... %s\n\n%s.\n\nOptions:\n", command->name, command->operands,
-            command->help);
+    fprintf(to, "Usage: penstock %s [OPTION]...%s%s\n\n%s.\n\nOptions:\n", command->name,
+            command->operands[0] == '\0' ? "" : " ", command->operands, command->help);
     for (size_t i = 0; i < ARRAY_COUNT(option_rows); i++) {
         if (applies(&option_rows[i], command->name)) {
             char line[48];
@@ -192,7 +192,7 @@ static bool asks_for_help(int argc, char **argv)
             return true;
         }
     }
-    return false;
+    return argc == 2 && strcmp(argv[1], "help") == 0;
 }
 
 bool cli_parse(int argc, char **argv, struct cli *out, cli_command_fn *command, int *exit_code)
@@ -202,7 +202,7 @@ bool cli_parse(int argc, char **argv, struct cli *out, cli_command_fn *command, 
     /* What people type to any program. */
     bool is_version = argc == 2 && strcmp(argv[1], "--version") == 0;
     const struct command_row *row = argc < 2 ? NULL : command_find(is_version ? "version" : argv[1]);
-    bool names_unknown = argc >= 2 && row == NULL && argv[1][0] != '-';
+    bool names_unknown = argc >= 2 && row == NULL && argv[1][0] != '-' && strcmp(argv[1], "help") != 0;
     if (asks_for_help(argc, argv) && !names_unknown) {
         if (row != NULL) {
             command_help_print(row, stdout);

@@ -337,7 +337,11 @@ int cli_put(const struct cli *cli)
                               .create_bucket = cli->create_bucket,
                               .source = source_read,
                               .ctx = &fd};
-        exit_code = session_close(&session, session.store->ops->put(session.store, &put, &err), &err);
+        int rc = session.store->ops->put(session.store, &put, &err);
+        if (rc == ERR_NO_SUCH_BUCKET) {
+            err_set(&err, rc, "bucket %s does not exist; --create-bucket makes it", key.bucket);
+        }
+        exit_code = session_close(&session, rc, &err);
     }
     if (!is_stdin) {
         close(fd);

@@ -22,7 +22,8 @@
 struct remote {
     struct cli_store base;
     CURL *curl;
-    char origin[128]; /* "http://127.0.0.1:9000" */
+    char origin[128];  /* "http://127.0.0.1:9000" */
+    char subject[400]; /* what subject() wrote last */
 };
 
 /* ---- one request ------------------------------------------------------------------------------------------------------- */
@@ -261,6 +262,13 @@ static int error_of(long status, const char *code)
     return status == 507 ? -ENOSPC : -EIO;
 }
 
+/* A key as messages name it, cut so that the rest of the message has room. Valid until the next call. */
+static const char *subject(struct remote *remote, const struct cli_key *key)
+{
+    snprintf(remote->subject, sizeof(remote->subject), "%s/%.300s", key->bucket, key->key);
+    return remote->subject;
+}
+
 /* Sends the request. 0 for a 2xx status; otherwise the node's own words are in `err`. `what` names the subject. */
 static int request_run(struct answer *answer, const char *what, struct err *err)
 {
@@ -392,14 +400,14 @@ static int remote_stat(struct cli_store *base, const struct cli_key *key, cli_he
     /* Headers are printed as they come, so whether the object is there must be known before. */
     request_begin(remote, url, &probe);
     curl_easy_setopt(remote->curl, CURLOPT_NOBODY, 1L);
-    int rc = request_run(&probe, key->key, err);
+    int rc = request_run(&probe, subject(remote, key), err);
     free(probe.body);
     if (rc != 0) {
         return rc;
     }
     request_begin(remote, url, &answer);
     curl_easy_setopt(remote->curl, CURLOPT_NOBODY, 1L);
-    rc = request_run(&answer, key->key, err);
+    rc = request_run(&answer, subject(remote, key), err);
     free(answer.body);
     return rc;
 }
@@ -414,7 +422,7 @@ static int remote_get(struct cli_store *base, const struct cli_key *key, cli_sin
     request_begin(remote, url, &answer);
     struct curl_slist *headers = base->is_stored ? curl_slist_append(NULL, "x-penstock-read: stored") : NULL;
     curl_easy_setopt(remote->curl, CURLOPT_HTTPHEADER, headers);
-    int rc = base->is_stored && headers == NULL ? -ENOMEM : request_run(&answer, key->key, err);
+    int rc = base->is_stored && headers == NULL ? -ENOMEM : request_run(&answer, subject(remote, key), err);
     curl_easy_setopt(remote->curl, CURLOPT_HTTPHEADER, NULL);
     curl_slist_free_all(headers);
     free(answer.body);
@@ -430,11 +438,11 @@ static int remote_remove(struct cli_store *base, const struct cli_key *key, stru
     /* S3 answers 204 whether the object was there or not; the direct door says which, so this one asks first. */
     request_begin(remote, url, &answer);
     curl_easy_setopt(remote->curl, CURLOPT_NOBODY, 1L);
-    int rc = request_run(&answer, key->key, err);
+    int rc = request_run(&answer, subject(remote, key), err);
     if (rc == 0) {
         request_begin(remote, url, &answer);
         curl_easy_setopt(remote->curl, CURLOPT_CUSTOMREQUEST, "DELETE");
-        rc = request_run(&answer, key->key, err);
+        rc = request_run(&answer, subject(remote, key), err);
     }
     free(answer.body);
     return rc;
@@ -483,7 +491,7 @@ static int remote_put(struct cli_store *base, const struct cli_put *put, struct 
              put->content_type == NULL ? "" : put->content_type);
     headers = curl_slist_append(NULL, type);
     curl_easy_setopt(remote->curl, CURLOPT_HTTPHEADER, headers);
-    rc = request_run(&answer, put->key->key, err);
+    rc = request_run(&answer, subject(remote, put->key), err);
     curl_slist_free_all(headers);
     free(answer.body);
     return rc;

@@ -45,8 +45,10 @@ int lock_take(struct lock *lock, const char *data_dir, pid_t *holder, struct err
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         rc = errno == EWOULDBLOCK ? -EBUSY : -errno;
         *holder = rc == -EBUSY ? holder_read(fd) : 0;
-        err_set(err, rc, rc == -EBUSY ? "%s is held by process %d" : "%s: cannot be locked (%d)", path,
-                rc == -EBUSY ? (int)*holder : rc);
+        err_set(err, rc,
+                rc == -EBUSY ? "%s is held by process %d, which uses this store; stop it first"
+                             : "%s: cannot be locked (%d)",
+                path, rc == -EBUSY ? (int)*holder : rc);
     } else {
         rc = holder_write(fd);
         if (rc != 0) {

@@ -26,6 +26,7 @@
 
 #include "base/bytes.h"
 #include "base/uring.h"
+#include "server/auth_keys.h"
 #include "server/lock.h"
 #include "server/receive.h"
 #include "server/tls.h"
@@ -207,11 +208,11 @@ static void check_memory(struct preflight *preflight)
     }
     report(preflight, PREFLIGHT_OK, "memory", "store: %u uploads x %s = %s per worker", uploads,
            bytes_format_size(bytes_round_up(each, KIB), text[0]),
-           bytes_format_size(bytes_round_up(uploads * each, KIB), text[1]));
+           bytes_format_size(bytes_round_up(uploads * each, MIB), text[1]));
     report(preflight, available > total ? PREFLIGHT_OK : PREFLIGHT_FAIL, "memory",
            "staging %s + compression %s + listeners + store = %s per worker, x %u = %s; available %s%s",
            bytes_format_size(conf->node.staging_size, text[0]),
-           bytes_format_size(conf_memory_compression(conf), text[4]),
+           bytes_format_size(bytes_round_up(conf_memory_compression(conf), MIB), text[4]),
            bytes_format_size(bytes_round_up(worker, MIB), text[1]), conf->node.workers,
            bytes_format_size(bytes_round_up(total, MIB), text[2]),
            bytes_format_size(bytes_round_down(available, MIB), text[3]),
@@ -296,6 +297,16 @@ static const char *network_fs_name(long type)
     }
 }
 
+/* A warning: a host that is ready for format has none yet. */
+static void check_index(struct preflight *preflight, const char *data_dir)
+{
+    if (store_index_look(data_dir) != 0) {
+        report(preflight, PREFLIGHT_WARN, "index",
+               "%s holds none; run penstock format once, or restore data_dir if this store held objects",
+               data_dir);
+    }
+}
+
 static void check_data_dir(struct preflight *preflight)
 {
     const char *path = preflight->conf->node.data_dir;
@@ -322,6 +333,7 @@ static void check_data_dir(struct preflight *preflight)
         report(preflight, PREFLIGHT_OK, "data_dir", "%s: %s free", path,
                bytes_format_size(bytes_round_down(free_bytes, MIB), text));
     }
+    check_index(preflight, path);
 }
 
 static void check_lock(struct preflight *preflight)
@@ -485,19 +497,29 @@ static void check_port(struct preflight *preflight, const char *what, const stru
     }
 }
 
+/* Read as serve reads them, so that check passes nothing at which serve would stop. */
 static void check_credentials(struct preflight *preflight, const char *what, const char *path)
 {
+    struct auth_keys *keys = NULL;
     struct stat info;
+    struct err err = {""};
     if (path[0] == '\0') {
         return;
     }
-    if (access(path, R_OK) != 0 || stat(path, &info) != 0) {
-        report(preflight, PREFLIGHT_FAIL, what, "%s: %s", path, err_text(-errno));
-    } else if ((info.st_mode & 077) != 0) {
-        report(preflight, PREFLIGHT_FAIL, what, "%s may be read by others; chmod 600 it", path);
-    } else {
-        report(preflight, PREFLIGHT_OK, what, "%s", path);
+    if (geteuid() == 0 && stat(path, &info) == 0 && info.st_uid != 0) {
+        report(preflight, PREFLIGHT_WARN, what,
+               "credentials %s belong to user %u and were not read; run penstock check as the node's user",
+               path, (unsigned)info.st_uid);
+        return;
     }
+    if (auth_keys_load(&keys, path, 1, &err) != 0) {
+        report(preflight, PREFLIGHT_FAIL, what, "credentials %s", err.text);
+        return;
+    }
+    size_t count = auth_keys_count(keys);
+    report(preflight, count == 0 ? PREFLIGHT_WARN : PREFLIGHT_OK, what, "credentials %s: %zu keys", path,
+           count);
+    auth_keys_free(keys);
 }
 
 static void check_tls(struct preflight *preflight, const char *what, const struct conf_listener *listener)
@@ -510,8 +532,10 @@ static void check_tls(struct preflight *preflight, const char *what, const struc
     if (tls_files_check(listener, &about, &err) < 0) {
         report(preflight, PREFLIGHT_FAIL, what, "tls: %s", err.text);
     } else {
-        report(preflight, about.days_left < TLS_EXPIRY_WARN_DAYS ? PREFLIGHT_WARN : PREFLIGHT_OK, what,
-               "tls: %s valid until %s (%d days)", about.subject, about.not_after, about.days_left);
+        bool is_short = about.days_left < TLS_EXPIRY_WARN_DAYS;
+        report(preflight, is_short ? PREFLIGHT_WARN : PREFLIGHT_OK, what,
+               "tls: %s valid until %s (%d days)%s", about.subject, about.not_after, about.days_left,
+               is_short ? "; renew it, then send SIGHUP to the node" : "");
     }
 }
 

@@ -155,14 +155,12 @@ static int serve_keys_load(struct serve *serve, uint32_t index, struct err *err)
 {
     const struct conf_listener *conf = &serve->conf->listeners[index];
     struct auth_keys *keys = NULL;
-    struct auth_keys_error problem = {0};
     if (conf->access == CONF_ACCESS_ANONYMOUS || conf->credentials[0] == '\0') {
         return 0;
     }
-    int rc = auth_keys_load(&keys, conf->credentials, ++serve->keys_generation, &problem);
+    int rc = auth_keys_load(&keys, conf->credentials, ++serve->keys_generation, err);
     if (rc < 0) {
-        return err_set(err, rc, "listener %s: credentials %s:%u: %s", conf->name, conf->credentials,
-                       problem.line, problem.message[0] != '\0' ? problem.message : err_text(rc));
+        return err_prefix(err, rc, "listener %s: credentials", conf->name);
     }
     struct auth_keys *old = atomic_exchange(&serve->shared.keys[index], keys);
     serve_sync(serve);

@@ -237,3 +237,10 @@ int store_format(const struct store_options *options, bool force, struct err *er
     struct store_build build = {.options = options};
     return store_build_format(&build, force, err);
 }
+
+int store_index_look(const char *data_dir)
+{
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof(path), "%s/" INDEX_FILE, data_dir);
+    return access(path, F_OK) == 0 ? 0 : -errno;
+}

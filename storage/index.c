@@ -245,7 +245,10 @@ static int sync_leftovers(const struct index_options *options, struct err *err)
         snprintf(path, sizeof(path), "%s/%s", options->dir, names[i]);
         int rc = sync_leftover(options, path, i == 1);
         if (rc == -ENOENT && i == 0) {
-            return err_set(err, rc, "no index at %s: format the store first", path);
+            return err_set(err, rc,
+                           "no index at %s: run penstock format once; if this store held objects, restore "
+                           "its data_dir instead",
+                           path);
         }
         if (rc != 0 && rc != -ENOENT) {
             return err_set(err, rc, "index file %s cannot be synced: %s", path, err_text(rc));

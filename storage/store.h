@@ -68,6 +68,8 @@ struct store_options {
 /* Creates superblocks (and index) anew. Files are created, filled with zeros and synced, with their directory.
  * Refuses a device that carries a penstock superblock or any known file-system signature unless `force`. */
 int store_format(const struct store_options *options, bool force, struct err *err);
+/* 0 when data_dir holds an index, -errno otherwise. Opens nothing. */
+int store_index_look(const char *data_dir);
 /* Opens devices (checks superblocks), recovers, runs the start-up self-test, starts committer and readers. */
 int store_open(const struct store_options *options, struct store **out, struct err *err);
 /* Ports must be closed. Stops the threads after what they hold is finished. */

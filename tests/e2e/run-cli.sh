@@ -20,6 +20,7 @@ head -c 3000001 /dev/urandom >"$work/file"
 : >"$work/empty"
 
 # ---- usage and configuration
+expect "help, as a command" 0 "Usage: penstock COMMAND" "$PENSTOCK" help
 expect "no command: usage, exit 2" 2 "Usage: penstock COMMAND" "$PENSTOCK"
 expect "unknown command: exit 2" 2 "unknown command frobnicate" "$PENSTOCK" frobnicate
 expect "unknown command with --help: exit 2" 2 "unknown command frobnicate" "$PENSTOCK" frobnicate --help
@@ -44,6 +45,7 @@ expect "check: everything is met here" 0 " 0 failures" p check
 mkdir "$work/fresh"
 sed "s,data_dir: $work/data,data_dir: $work/fresh," "$config" >"$work/fresh.yaml"
 expect "check looks at a folder that nobody has formatted yet" 0 "no node is running" "$PENSTOCK" check --config "$work/fresh.yaml"
+expect "and says that there is no index" 0 "warn  index               $work/fresh holds none; run penstock format" "$PENSTOCK" check --config "$work/fresh.yaml"
 try "and leaves nothing in it (a file of root's would keep the node's user out)" rmdir "$work/fresh"
 sed "s,store.img,absent.img,; s,size: 256MiB,size: 0," "$config" >"$work/absent.yaml"
 absent="absent.yaml:$(sed -n '/absent.img/=' "$work/absent.yaml"):$(awk '/absent.img/ { print index($0, "path: ") + 6 }' "$work/absent.yaml"): store.devices[0].path: $work/absent.img: does not exist; must be"
@@ -56,11 +58,19 @@ expect "check: and so is an interface" 0 "interface: nosuchnic0 does not exist h
 sed "s,127.0.0.1:$port_raw,192.0.2.77:$port_raw,; s,bucket: captures,bucket: captures\, allow_remote_anonymous: true," "$config" >"$work/addr.yaml"
 expect "check: an address of nobody fails, with the reason" 6 "no interface has this address" "$PENSTOCK" check --config "$work/addr.yaml"
 
+sed "s,name: bulk,name: bulk\, access: authenticated\, credentials: $work/keys," "$config" >"$work/auth.yaml"
+printf 'key AKIDEXAMPLE two-words of-secret\n' >"$work/keys"
+chmod 600 "$work/keys"
+expect "check: credentials at which serve would stop fail with their line" 6 "credentials $work/keys:1: expected: key ID SECRET" "$PENSTOCK" check --config "$work/auth.yaml"
+expect "serve says the same" 1 "listener bulk: credentials: $work/keys:1: expected: key ID SECRET" "$PENSTOCK" serve --config "$work/auth.yaml"
+cp deploy/credentials "$work/keys" && chmod 600 "$work/keys"
+expect "check: the example of the credentials file reads" 0 "credentials $work/keys: 3 keys" "$PENSTOCK" check --config "$work/auth.yaml"
+
 # ---- one set of object tests for both doors
 objects() {
 	local door=$1
-	expect "$door: get from a bucket that is not there: exit 4" 4 "penstock: " p get nosuchbucket/k
-	expect "$door: put into a bucket that is not there: exit 4" 4 "bucket" p put "$work/file" nosuchbucket/k
+	expect "$door: get from a bucket that is not there: exit 4" 4 "penstock: nosuchbucket/k: " p get nosuchbucket/k
+	expect "$door: put into a bucket that is not there: exit 4, with the way out" 4 "nosuchbucket does not exist; --create-bucket" p put "$work/file" nosuchbucket/k
 	try "$door: put makes the bucket when told to" p put "$work/file" "b-$door/a b/ü%20+" --create-bucket --content-type text/x
 	try "$door: put once more, without" p put "$work/empty" "b-$door/empty"
 	expect "$door: put of a directory says so" 1 "Is a directory" p put "$work" "b-$door/dir"
@@ -97,9 +107,6 @@ expect "check while the node runs takes its ports for granted" 0 "process $node 
 node_stop
 result "the node ends with 0" "$node_status"
 try "direct: every page of a long list, in order, once" paged
-sed "s,access: anonymous,," "$config" | sed "s,name: bulk,name: bulk\, access: authenticated\, credentials: $work/keys," >"$work/auth.yaml"
-printf 'key AKIDEXAMPLE secret wJalrXUtnFEMI\n' >"$work/keys"
-chmod 600 "$work/keys"
 
 # A process that holds the lock, while the configuration offers only signed requests: another way is named.
 exec 9<>"$work/data/lock"

@@ -14,6 +14,7 @@
 
 static struct auth_keys *keys;
 static struct auth_keys_error error;
+static struct err load_error;
 
 static int parse(const char *text)
 {
@@ -112,6 +113,7 @@ Test(auth_keys, bad_lines_are_named_and_secrets_never_are)
         {"key abc secret-one\nallow read\n", 2},
         {"key abc secret-one\nallow read BAD\n", 2},
         {"key abc secret-one\nallow read *x\n", 2},
+        {"key abc secret-one\nallow read bucket/*\n", 2}, // a prefix needs no star
         {"secret secret-one\n", 1},
         {"key abc secret-one\nkey abc secret-two\n", 0},
         {"key abc secret\x01one\n", 1},
@@ -138,7 +140,7 @@ static int load_with_mode(mode_t mode)
     cr_assert_eq(write(fd, example, sizeof(example) - 1), (ssize_t)sizeof(example) - 1);
     cr_assert_eq(fchmod(fd, mode), 0);
     close(fd);
-    int status = auth_keys_load(&keys, path, 7, &error);
+    int status = auth_keys_load(&keys, path, 7, &load_error);
     unlink(path);
     return status;
 }
@@ -149,9 +151,10 @@ Test(auth_keys, only_files_of_the_owner_alone_are_read)
     cr_expect_eq(auth_keys_count(keys), 4);
     auth_keys_free(keys);
     cr_expect_eq(load_with_mode(0640), -EPERM);
-    cr_expect(strstr(error.message, "chmod 600") != NULL);
+    cr_expect(strstr(load_error.text, "chmod 600") != NULL);
     cr_expect_eq(load_with_mode(0604), -EPERM);
     cr_expect_eq(load_with_mode(0610), -EPERM);
-    cr_expect_eq(auth_keys_load(&keys, "/nonexistent/keys", 1, &error), -ENOENT);
-    cr_expect_eq(auth_keys_load(&keys, "/tmp", 1, &error), -EPERM);
+    cr_expect_eq(auth_keys_load(&keys, "/nonexistent/keys", 1, &load_error), -ENOENT);
+    cr_expect_str_eq(load_error.text, "/nonexistent/keys: No such file or directory");
+    cr_expect_eq(auth_keys_load(&keys, "/tmp", 1, &load_error), -EPERM);
 }
