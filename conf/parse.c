@@ -550,9 +550,12 @@ static int yaml_fail(struct parser *parser)
         return err_set(parser->err, ERR_INVALID_CONFIG, "%s: byte %zu: not YAML: %s", parser->place.file,
                        yaml->problem_offset, yaml->problem == NULL ? "unreadable" : yaml->problem);
     }
-    return err_set(parser->err, ERR_INVALID_CONFIG, "%s:%zu:%zu: not YAML: %s", parser->place.file,
+    /* libyaml's words for a tab (and for '@', '`', '%') before a key. */
+    bool may_be_tab = yaml->problem != NULL && strstr(yaml->problem, "cannot start any token") != NULL;
+    return err_set(parser->err, ERR_INVALID_CONFIG, "%s:%zu:%zu: not YAML: %s%s", parser->place.file,
                    yaml->problem_mark.line + 1, yaml->problem_mark.column + 1,
-                   yaml->problem == NULL ? "out of memory" : yaml->problem);
+                   yaml->problem == NULL ? "out of memory" : yaml->problem,
+                   may_be_tab ? " (if it is a tab: indent with spaces)" : "");
 }
 
 static int parse_events(struct parser *parser)

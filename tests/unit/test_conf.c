@@ -338,6 +338,8 @@ Test(conf_refuses, the_wrong_shape)
            "t.yaml:2:8: YAML aliases are not supported; write the value out");
     refuse(NODE STORE LISTENERS "---\nnode: {}\n", "t.yaml:5:1: the file must hold one YAML document");
     refuse("node: { name: a\n", "t.yaml:2:1: not YAML: did not find expected ',' or '}'");
+    refuse("node:\n\tname: a\n", "t.yaml:2:1: not YAML: found character that cannot start any token (if it "
+                                 "is a tab: indent with spaces)");
 }
 
 Test(conf_refuses, a_file_that_is_not_there)
