@@ -82,10 +82,9 @@ static bool signature_is_valid(struct text signature)
 }
 
 // What both places of credentials have in common.
-static bool fields_are_valid(struct auth_sigv4 *auth, struct text credential, struct text region)
+static bool fields_are_valid(struct auth_sigv4 *auth, struct text credential)
 {
     return !text_is_absent(credential) && split_credential(auth, credential) &&
-           (text_is_absent(region) || text_equal(auth->region, region)) &&
            signed_headers_are_valid(auth->signed_headers) && signature_is_valid(auth->signature) &&
            text_equal(auth->scope_date, text_of(auth->timestamp.at, 8));
 }
@@ -147,7 +146,7 @@ static enum s3_error read_header_date(struct auth_sigv4 *auth, const struct http
 }
 
 static enum s3_error read_header(struct auth_sigv4 *auth, const struct http_head *head, const char *buffer,
-                                 struct text region, int64_t now_s)
+                                 int64_t now_s)
 {
     struct text value = http_head_find(head, buffer, "authorization");
     struct text rest = value, credential = {0};
@@ -172,10 +171,10 @@ static enum s3_error read_header(struct auth_sigv4 *auth, const struct http_head
         return error;
     }
     auth->scheme = AUTH_SCHEME_HEADER;
-    return fields_are_valid(auth, credential, region) ? S3_OK : S3_ERR_AUTH_HEADER_MALFORMED;
+    return fields_are_valid(auth, credential) ? S3_OK : S3_ERR_AUTH_HEADER_MALFORMED;
 }
 
-static enum s3_error read_query(struct auth_sigv4 *auth, const struct s3_target *target, struct text region)
+static enum s3_error read_query(struct auth_sigv4 *auth, const struct s3_target *target)
 {
     struct text algorithm = s3_target_param(target, "X-Amz-Algorithm");
     struct text date = s3_target_param(target, "X-Amz-Date");
@@ -195,9 +194,8 @@ static enum s3_error read_query(struct auth_sigv4 *auth, const struct s3_target 
     http_date_format_basic(auth->time_s, auth->timestamp_text);
     auth->timestamp = text_of(auth->timestamp_text, HTTP_DATE_BASIC_SIZE - 1);
     auth->scheme = AUTH_SCHEME_QUERY;
-    return fields_are_valid(auth, s3_target_param(target, "X-Amz-Credential"), region)
-               ? S3_OK
-               : S3_ERR_AUTH_QUERY_MALFORMED;
+    return fields_are_valid(auth, s3_target_param(target, "X-Amz-Credential")) ? S3_OK
+                                                                               : S3_ERR_AUTH_QUERY_MALFORMED;
 }
 
 enum s3_error auth_sigv4_read(struct auth_sigv4 *auth, const struct http_head *head, const char *buffer,
@@ -212,16 +210,16 @@ enum s3_error auth_sigv4_read(struct auth_sigv4 *auth, const struct http_head *h
     if (has_header && has_query) {
         return S3_ERR_AUTH_TWICE;
     }
-    if (has_header) {
-        return read_header(auth, head, buffer, region, now_s);
+    if (!has_header && !has_query) {
+        bool is_v2 =
+            s3_target_has_param(target, "AWSAccessKeyId") || s3_target_has_param(target, "Signature");
+        return is_v2 ? S3_ERR_AUTH_V2 : S3_OK;
     }
-    if (has_query) {
-        return read_query(auth, target, region);
+    enum s3_error error = has_header ? read_header(auth, head, buffer, now_s) : read_query(auth, target);
+    if (error == S3_OK && !text_is_absent(region) && !text_equal(auth->region, region)) {
+        return has_header ? S3_ERR_AUTH_HEADER_REGION : S3_ERR_AUTH_QUERY_REGION;
     }
-    if (s3_target_has_param(target, "AWSAccessKeyId") || s3_target_has_param(target, "Signature")) {
-        return S3_ERR_AUTH_V2;
-    }
-    return S3_OK;
+    return error;
 }
 
 // --- the canonical request, hashed as it is written

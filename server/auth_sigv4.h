@@ -54,7 +54,8 @@ struct auth_sigv4 {
 
 // Finds and parses credentials. S3_OK with scheme NONE when there are none. target supplies the decoded parameters of a
 // presigned query. region is what we call ourselves; absent accepts any.
-// Errors: AUTH_V2, AUTH_UNSUPPORTED, AUTH_TWICE, AUTH_HEADER_MALFORMED, AUTH_QUERY_MALFORMED, MISSING_DATE.
+// Errors: AUTH_V2, AUTH_UNSUPPORTED, AUTH_TWICE, AUTH_HEADER_MALFORMED, AUTH_QUERY_MALFORMED, MISSING_DATE; AUTH_HEADER_REGION and
+// AUTH_QUERY_REGION when only the region is not ours.
 // Texts point into buffer, into the scratch of target, or into *auth: do not copy the struct, and keep both alive.
 enum s3_error auth_sigv4_read(struct auth_sigv4 *auth, const struct http_head *head, const char *buffer,
                               const struct s3_target *target, struct text region, int64_t now_s);

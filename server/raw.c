@@ -204,7 +204,10 @@ static void raw_upload_done(struct exchange *x)
     if (x->upload.state == UPLOAD_DONE) {
         raw_answer_stored(x);
     } else {
-        raw_answer_error(x, x->upload.error, NULL);
+        /* The table's words for this one name headers, which a raw stream has not. */
+        bool is_length = x->upload.error == S3_ERR_INCOMPLETE_BODY;
+        raw_answer_error(x, x->upload.error,
+                         is_length ? "the stream has not the size= of its preamble" : NULL);
     }
 }
 

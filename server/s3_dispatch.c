@@ -167,6 +167,11 @@ void s3_dispatch(struct exchange *x)
     if (error == S3_OK) {
         error = s3_authorize(x);
     }
+    if (error == S3_ERR_AUTH_HEADER_REGION || error == S3_ERR_AUTH_QUERY_REGION) {
+        /* SDKs read the element and sign again with its region. */
+        http_respond_error_with(x, error, "Region", text_of_string(x->listener->conf->region));
+        return;
+    }
     if (error != S3_OK) {
         http_respond_error(x, error);
         return;

@@ -71,8 +71,8 @@ with Node(limits="body_timeout: 1s") as node:
     @lane.test
     def a_preamble_that_is_broken_stores_nothing():
         before = stored()
-        for stream, want in ((b"PENSTOCK/1 key=x size=6\nhello", "IncompleteBody"),
-                             (b"PENSTOCK/1 key=x size=4\nhello", "IncompleteBody"),
+        for stream, want in ((b"PENSTOCK/1 key=x size=6\nhello", "IncompleteBody the stream has not the size="),
+                             (b"PENSTOCK/1 key=x size=4\nhello", "IncompleteBody the stream has not the size="),
                              (b"PENSTOCK/1 key=x crc32c=00000000\nhello", "BadDigest"),
                              (b"PENSTOCK/1 what=x\nhello", "InvalidRequest"),
                              (b"PENSTOCK/1 ", "IncompleteBody"), (b"PENSTOCK/1 key=x size=5", "IncompleteBody"),

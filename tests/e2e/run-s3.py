@@ -383,6 +383,8 @@ with Node(credentials=f"key {KEY} {SECRET}\n  allow all *\n", s3="virtual_host_d
         assert status == 403 and code(body) == "InvalidAccessKeyId", body
         status, _, body = signed("GET", "/bkt", by=Signer(KEY, "wrong"))
         assert status == 403 and code(body) == "SignatureDoesNotMatch", body
+        status, _, body = signed("GET", "/bkt", by=Signer(KEY, SECRET, region="eu-west-1"))
+        assert status == 400 and code(body) == "AuthorizationHeaderMalformed" and element(body, "Region") == "us-east-1", body
         status, _, body = node.request("GET", "/bkt", headers={"Authorization": f"AWS {KEY}:c2lnbmF0dXJl", "Date": "Mon, 30 Nov 2026 00:00:00 GMT"})
         assert status == 400 and code(body) == "InvalidRequest" and b"AWS4-HMAC-SHA256" in body, body
         status, _, body = node.request("GET", f"/bkt/x?AWSAccessKeyId={KEY}&Signature=abc&Expires=9999999999")
