@@ -216,7 +216,7 @@ check-asan check-ubsan check-tsan: check-%:
 # ---- lint ------------------------------------------------------------------------------------------------------------------
 # Each check is an executable tests/lint/check-*; a new one is found by its name.
 
-C_SOURCES := $(sort $(foreach f,$(FOLDERS) tests/unit tests/contract tests/tcp tests/sim tests/fuzz tests/lib tests/bench,\
+C_SOURCES := $(sort $(foreach f,$(FOLDERS) tests/unit tests/contract tests/tcp tests/sim tests/fuzz tests/lib tests/bench tests/e2e,\
                $(wildcard $(f)/*.c $(f)/*.h)))
 export LINT_CPPFLAGS := $(CPPFLAGS_ALL)
 export LINT_CFLAGS := -std=gnu11 $(WARN)

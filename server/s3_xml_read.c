@@ -9,11 +9,61 @@
 #include "server/s3_xml_read.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include <expat.h>
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/list.h"
+
+#define PIECE_MAX 4096u // expat keeps a copy of each piece, as large as the piece
+
+// expat remembers every name that it has met and buffers a token until its end, so a hostile document could have it take many
+// times the document's size. What it takes is charged to the reader whose call is under way; expat hands no context to these.
+struct memory_head {
+    size_t size;
+    max_align_t memory[]; // aligned like malloc's own
+};
+
+static _Thread_local struct s3_xml_reader *charged;
+
+static void *memory_take(size_t size)
+{
+    size_t left = S3_XML_READ_MEMORY_MAX - charged->memory;
+    if (size > left || sizeof(struct memory_head) > left - size) {
+        return NULL; // expat then ends the parse with an error
+    }
+    struct memory_head *head = malloc(sizeof(*head) + size);
+    if (head == NULL) {
+        return NULL;
+    }
+    head->size = size;
+    charged->memory += sizeof(*head) + size;
+    return head->memory;
+}
+
+static void memory_give(void *memory)
+{
+    if (memory == NULL) {
+        return;
+    }
+    struct memory_head *head = CONTAINER_OF(memory, struct memory_head, memory);
+    CHECK(charged->memory >= sizeof(*head) + head->size);
+    charged->memory -= sizeof(*head) + head->size;
+    free(head);
+}
+
+static void *memory_resize(void *memory, size_t size)
+{
+    void *moved = memory_take(size);
+    if (moved != NULL && memory != NULL) {
+        const struct memory_head *head = CONTAINER_OF(memory, struct memory_head, memory);
+        memcpy(moved, memory, head->size < size ? head->size : size);
+        memory_give(memory);
+    }
+    return moved;
+}
 
 enum element {
     ELEMENT_NONE, // text here is of no interest
@@ -327,9 +377,11 @@ static void XMLCALL on_doctype(void *context, const XML_Char *name, const XML_Ch
 int s3_xml_read_open(struct s3_xml_reader *reader, enum s3_xml_document document,
                      const struct s3_xml_read_handler *handler)
 {
-    XML_Parser parser = XML_ParserCreate(NULL);
+    static const XML_Memory_Handling_Suite memory = {memory_take, memory_resize, memory_give};
 
     memset(reader, 0, offsetof(struct s3_xml_reader, text));
+    charged = reader;
+    XML_Parser parser = XML_ParserCreate_MM(NULL, &memory, NULL);
     if (parser == NULL) {
         return -ENOMEM;
     }
@@ -347,6 +399,7 @@ int s3_xml_read_open(struct s3_xml_reader *reader, enum s3_xml_document document
 
 static enum s3_error parse(struct s3_xml_reader *reader, const void *in, size_t len, bool is_last)
 {
+    charged = reader;
     if (reader->error == S3_OK && XML_Parse(reader->parser, in, (int)len, is_last) != XML_STATUS_OK &&
         reader->error == S3_OK) {
         reader->error = S3_ERR_MALFORMED_XML;
@@ -360,7 +413,14 @@ enum s3_error s3_xml_read_feed(struct s3_xml_reader *reader, const void *in, siz
     if (reader->error == S3_OK && reader->bytes > S3_XML_READ_SIZE_MAX) {
         reader->error = S3_ERR_MAX_MESSAGE_LENGTH;
     }
-    return len == 0 ? reader->error : parse(reader, in, len, false);
+    const char *at = in;
+    while (len > 0 && reader->error == S3_OK) {
+        size_t piece = len < PIECE_MAX ? len : PIECE_MAX;
+        (void)parse(reader, at, piece, false); // reader->error says how it went
+        at += piece;
+        len -= piece;
+    }
+    return reader->error;
 }
 
 enum s3_error s3_xml_read_finish(struct s3_xml_reader *reader)
@@ -379,6 +439,8 @@ enum s3_error s3_xml_read_finish(struct s3_xml_reader *reader)
 
 void s3_xml_read_close(struct s3_xml_reader *reader)
 {
+    charged = reader;
     XML_ParserFree(reader->parser);
     reader->parser = NULL;
+    CHECK(reader->memory == 0);
 }

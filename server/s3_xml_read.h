@@ -5,7 +5,8 @@
 //
 // Input is hostile: a DOCTYPE is refused (so no entity can be declared, let alone expanded), depth, text length, item
 // count and document size are limited, namespaces and unknown elements are skipped. Element order does not matter.
-// Memory: one expat parser per document, opened here and bounded by the same limits; not for the data path.
+// Memory: one expat parser per document, opened here, takes S3_XML_READ_MEMORY_MAX from the heap at most: a document with more
+// names, or a longer name or attribute, than fit there is refused like any malformed one. Not for the data path.
 
 #ifndef SERVER_S3_XML_READ_H
 #define SERVER_S3_XML_READ_H
@@ -19,6 +20,7 @@
 #include "server/s3_target.h"
 
 #define S3_XML_READ_SIZE_MAX (8u << 20) // 10,000 parts with two checksums each, generously spaced
+#define S3_XML_READ_MEMORY_MAX (64u << 10)
 #define S3_XML_READ_DEPTH_MAX 16u
 #define S3_XML_READ_TEXT_MAX (S3_KEY_MAX + 64u)
 #define S3_XML_READ_DELETE_MAX 1000u
@@ -61,6 +63,7 @@ struct s3_xml_reader {
 
     // Private to s3_xml_read.c.
     void *parser;
+    size_t memory; // bytes that the parser holds
     enum s3_xml_document document;
     struct s3_xml_read_handler handler;
     enum s3_error error;

@@ -26,5 +26,16 @@ MATRIX_af_xdp := tests/root/run-clients-xdp.sh
 readme-clients: test-clients
 	@tests/e2e/clients/readme $(RESULTS)/clients.md
 
+## check-heap    the e2e lane with a program that ends when a worker allocates on the data path
 ## readme-clients  the client matrix, then its table into the README
 ## test-clients  S3 clients (awscli, boto3, rclone, SDKs ...) x transports x operations, with a table (RECEIVE=af_xdp)
+
+# The program with a guard on its heap: run-heap.py. The objects are the ones of build/penstock; only the link differs.
+$(O)/penstock-heap: $(O)/server/main.o $(O)/tests/e2e/heap_guard.o $(LIBS) | $(D)/stamp-build
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic -Wl,--wrap=worker_turn,--wrap=worker_close -o $@ $(filter %.o,$^) $(LINK) $(LDLIBS_ALL) -ldl
+-include $(O)/tests/e2e/heap_guard.d
+test-e2e: $(O)/penstock-heap
+.PHONY: check-heap
+check-heap: $(O)/penstock-heap clients-of-release
+	@PENSTOCK=$(abspath $(O)/penstock-heap) $(LANE) heap --results $(RESULTS) $(wildcard tests/e2e/run-*)

@@ -216,6 +216,38 @@ Test(s3_xml_read, limits_on_items_keys_and_size)
     free(huge);
 }
 
+// What a parser holds is bounded however large its document is: each of these had it take as much as was sent, and more.
+Test(s3_xml_read, a_document_takes_no_more_memory_than_stated)
+{
+    static const struct {
+        const char *begin;
+        const char *repeated; // with a number
+    } hostile[] = {
+        {"<", "n%u"},           {"<!-- ", "n%u"},          {"<?n ", "n%u"},
+        {"<Delete a='", "n%u"}, {"<Delete>", "<n%u/>"},    {"<Delete ", "a%u='' "},
+        {"<Delete>&", "n%u"},   {"<Delete><Ob", "ject%u"}, {"<Delete>", "<n a%u=''/>"},
+    };
+    size_t size = 1 << 20;
+    char *text = malloc(size + 100);
+    for (size_t i = 0; i < sizeof(hostile) / sizeof(hostile[0]); i++) {
+        size_t peak = 0;
+        size_t len = (size_t)sprintf(text, "%s", hostile[i].begin);
+        for (unsigned n = 0; len < size; n++) {
+            len += (size_t)sprintf(text + len, hostile[i].repeated, n);
+        }
+        cr_assert_eq(s3_xml_read_open(&reader, S3_XML_DOCUMENT_DELETE, NULL), 0);
+        for (size_t at = 0; at < size; at += 16384) {
+            (void)s3_xml_read_feed(&reader, text + at, 16384); // refused sooner or later: finish says so
+            peak = reader.memory > peak ? reader.memory : peak;
+        }
+        cr_expect_eq(s3_xml_read_finish(&reader), S3_ERR_MALFORMED_XML, "%zu", i);
+        cr_expect_leq(peak, 64U << 10, "%zu", i);
+        cr_expect_gt(peak, 1024, "%zu: nothing was charged", i);
+        s3_xml_read_close(&reader);
+    }
+    free(text);
+}
+
 Test(s3_xml_read, ten_thousand_parts)
 {
     char *text = malloc(2 << 20);
