@@ -16,6 +16,9 @@ _Static_assert(HTTP_HEAD_LIMIT_DEFAULT >= HTTP_HEAD_LIMIT_MIN, "the default must
 // Any non-zero callback result stops llhttp; `error` already says why.
 #define STOP (-1)
 
+#define METHOD_MAX 64u  // longer than any registered one
+#define VERSION_LEN 10u // "HTTP/1.1" CR LF
+
 static const struct {
     int status;
     const char *text;
@@ -26,6 +29,7 @@ static const struct {
     [HTTP_HEAD_ERROR_HOST] = {400, "exactly one Host header is needed"},
     [HTTP_HEAD_ERROR_TOO_LARGE] = {431, "the request head is too large"},
     [HTTP_HEAD_ERROR_TOO_MANY_HEADERS] = {431, "the request has too many headers"},
+    [HTTP_HEAD_ERROR_METHOD] = {405, "the method is not one that is served here"},
     [HTTP_HEAD_ERROR_EXPECTATION] = {417, "only the expectation 100-continue is supported"},
     [HTTP_HEAD_ERROR_ENCODING] = {501, "only the transfer coding chunked is supported"},
     [HTTP_HEAD_ERROR_VERSION] = {505, "only HTTP/1.0 and HTTP/1.1 are supported"},
@@ -140,6 +144,7 @@ void http_head_begin(struct http_head *head, uint32_t limit)
     head->status = HTTP_HEAD_NEED_MORE;
     head->in_value = false;
     head->is_complete = false;
+    head->is_foreign = false;
     llhttp_init(&head->parser, HTTP_REQUEST, &settings);
     head->parser.data = head;
 }
@@ -162,6 +167,75 @@ static enum http_head_error error_of_llhttp(const llhttp_t *parser, llhttp_errno
     default:
         return HTTP_HEAD_ERROR_SYNTAX;
     }
+}
+
+// --- request lines with a method that llhttp does not know
+
+static bool is_token_byte(char byte) // RFC 9110 section 5.6.2
+{
+    bool is_alnum =
+        (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
+
+    return is_alnum || (byte != '\0' && strchr("!#$%&'*+-.^_`|~", byte) != NULL);
+}
+
+// What stands behind the target: the version and the line's end. False: more bytes are needed.
+static bool foreign_version(struct text rest, enum http_head_error *error)
+{
+    static const char form[] = "HTTP/d.d\r\n";
+
+    *error = HTTP_HEAD_ERROR_SYNTAX;
+    for (size_t i = 0; i < rest.len && i < VERSION_LEN; i++) {
+        bool is_digit = rest.at[i] >= '0' && rest.at[i] <= '9';
+        if (form[i] == 'd' ? !is_digit : rest.at[i] != form[i]) {
+            return true;
+        }
+    }
+    if (rest.len < VERSION_LEN) {
+        return false;
+    }
+    bool is_ours = rest.at[5] == '1' && rest.at[7] <= '1';
+    *error = is_ours ? HTTP_HEAD_ERROR_METHOD : HTTP_HEAD_ERROR_VERSION;
+    return true;
+}
+
+// S3 answers any method that it does not serve with 405, so a line that llhttp stopped at is held against the grammar of RFC 9112
+// section 3: one token, one target of visible bytes, one version, single spaces between. Whatever is not exactly that, or has a
+// method that llhttp does know, was stopped at for another reason and stays a syntax error. False: more bytes are needed.
+static bool foreign_judge(struct text line, enum http_head_error *error)
+{
+    size_t at = 0;
+
+    *error = HTTP_HEAD_ERROR_SYNTAX;
+    while (line.len > 0 && (line.at[0] == '\r' || line.at[0] == '\n')) { // llhttp skips empty lines as well
+        line = text_of(line.at + 1, line.len - 1);
+    }
+    while (at < line.len && is_token_byte(line.at[at])) {
+        at++;
+    }
+    if (at > METHOD_MAX) {
+        return true;
+    }
+    if (at == line.len) {
+        return false;
+    }
+    struct text method = text_of(line.at, at);
+    bool is_known = text_is(method, "GET") || text_is(method, "HEAD") || text_is(method, "PUT") ||
+                    text_is(method, "POST") || text_is(method, "DELETE") || text_is(method, "OPTIONS");
+    if (at == 0 || is_known || line.at[at] != ' ') {
+        return true;
+    }
+    size_t target = ++at;
+    while (at < line.len && line.at[at] > ' ' && line.at[at] < 0x7f) {
+        at++;
+    }
+    if (at == line.len) {
+        return false;
+    }
+    if (at == target || line.at[at] != ' ') {
+        return true;
+    }
+    return foreign_version(text_of(line.at + at + 1, line.len - at - 1), error);
 }
 
 static void trim_values(struct http_head *head, const char *buffer)
@@ -281,6 +355,20 @@ static enum http_head_status head_finish(struct http_head *head, enum http_head_
     return head->status;
 }
 
+static enum http_head_status head_wait(struct http_head *head, size_t usable)
+{
+    head->parsed = (uint32_t)usable;
+    return usable == head->limit ? head_finish(head, HTTP_HEAD_ERROR_TOO_LARGE) : HTTP_HEAD_NEED_MORE;
+}
+
+static enum http_head_status head_foreign(struct http_head *head, const char *buffer, size_t usable)
+{
+    enum http_head_error error;
+
+    return foreign_judge(text_of(buffer, usable), &error) ? head_finish(head, error)
+                                                          : head_wait(head, usable);
+}
+
 enum http_head_status http_head_parse(struct http_head *head, const char *buffer, size_t len)
 {
     llhttp_errno_t result;
@@ -293,6 +381,9 @@ enum http_head_status http_head_parse(struct http_head *head, const char *buffer
     if (usable == head->parsed) {
         return HTTP_HEAD_NEED_MORE;
     }
+    if (head->is_foreign) {
+        return head_foreign(head, buffer, usable);
+    }
     head->base = buffer;
     result = llhttp_execute(&head->parser, buffer + head->parsed, usable - head->parsed);
     head->base = NULL;
@@ -303,15 +394,16 @@ enum http_head_status http_head_parse(struct http_head *head, const char *buffer
         trim_values(head, buffer);
         return head_finish(head, http_head_judge(head, buffer));
     }
+    // The second: methods of other protocols, which llhttp knows and refuses behind the target.
+    if (result == HPE_INVALID_METHOD || (result == HPE_INVALID_CONSTANT && head->header_count == 0)) {
+        head->is_foreign = true;
+        return head_foreign(head, buffer, usable);
+    }
     if (result != HPE_OK) {
         return head_finish(
             head, head->error != HTTP_HEAD_ERROR_NONE ? head->error : error_of_llhttp(&head->parser, result));
     }
-    head->parsed = (uint32_t)usable;
-    if (usable == head->limit) {
-        return head_finish(head, HTTP_HEAD_ERROR_TOO_LARGE);
-    }
-    return HTTP_HEAD_NEED_MORE;
+    return head_wait(head, usable);
 }
 
 struct text http_head_find(const struct http_head *head, const char *buffer, const char *name)

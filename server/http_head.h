@@ -53,6 +53,7 @@ enum http_head_error {
     HTTP_HEAD_ERROR_HOST,             // 400 HTTP/1.1 without exactly one Host
     HTTP_HEAD_ERROR_TOO_LARGE,        // 400 as S3 has it (RequestHeaderSectionTooLarge); 431 in plain HTTP
     HTTP_HEAD_ERROR_TOO_MANY_HEADERS, // likewise
+    HTTP_HEAD_ERROR_METHOD,           // 405 a well-formed request line with a method that HTTP does not know
     HTTP_HEAD_ERROR_EXPECTATION,      // 417 an expectation other than 100-continue
     HTTP_HEAD_ERROR_ENCODING,         // 501 a transfer coding other than chunked
     HTTP_HEAD_ERROR_VERSION,          // 505 neither HTTP/1.0 nor HTTP/1.1
@@ -92,6 +93,7 @@ struct http_head {
     enum http_head_status status;
     bool in_value;
     bool is_complete;
+    bool is_foreign; // llhttp does not know the method; foreign_judge() reads the request line
     llhttp_t parser;
 };
 
@@ -100,7 +102,7 @@ struct http_head {
 void http_head_begin(struct http_head *head, uint32_t limit);
 
 // Continues with buffer[0, len), where len only grows from call to call and bytes already shown stay the same.
-// Bytes behind the head are not looked at. Once DONE or BAD was returned, further calls return it again.
+// Bytes behind the head are not looked at. Of a request with an unknown method no more than the request line is read. Once DONE or BAD was returned, further calls return it again.
 // Never blocks, never allocates. HTTP_HEAD_BAD is possible before the head is complete: answer at once, then close.
 // A len of at least `limit` without a complete head is HTTP_HEAD_ERROR_TOO_LARGE, so a buffer of `limit` bytes suffices.
 enum http_head_status http_head_parse(struct http_head *head, const char *buffer, size_t len);

@@ -49,6 +49,8 @@ enum s3_error s3_error_from_head(enum http_head_error error)
     case HTTP_HEAD_ERROR_TOO_LARGE:
     case HTTP_HEAD_ERROR_TOO_MANY_HEADERS:
         return S3_ERR_REQUEST_HEAD_TOO_LARGE;
+    case HTTP_HEAD_ERROR_METHOD:
+        return S3_ERR_METHOD_NOT_ALLOWED;
     case HTTP_HEAD_ERROR_EXPECTATION:
         return S3_ERR_EXPECTATION_FAILED;
     case HTTP_HEAD_ERROR_ENCODING:

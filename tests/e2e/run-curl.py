@@ -133,6 +133,7 @@ with Node() as node:
                                         (["-X", "PUT", node.url + "/Bad_Name"], 400, "InvalidBucketName"),
                                         (["-X", "PUT", bucket + "/key?acl"], 501, "NotImplemented"),
                                         (["-X", "PATCH", bucket + "/key"], 405, "MethodNotAllowed"),
+                                        (["-X", "BREW", bucket + "/key"], 405, "MethodNotAllowed"),
                                         ([bucket + "?policy"], 404, "NoSuchBucketPolicy")):
             got, headers, body = call(*arguments)
             assert (got, code(body)) == (status, want), (arguments, got, body)

@@ -280,7 +280,7 @@ with Node() as node:
                 (head("GET", "*"), (400,)), (head("OPTIONS", "*", "Connection: close"), (200, 400, 405, 403, 501)),
                 (head("CONNECT", "h:80"), (400, 405, 501)), (head("TRACE", "/bkt/none", "Connection: close"), (405, 501, 400)),
                 (head("PATCH", "/bkt/none", "Connection: close"), (405, 501)), (head("POST", "/bkt/none", "Connection: close"), (405, 400, 501, 411)),
-                (head("BREW", "/bkt/none"), (400, 405, 501)), (head("get", "/bkt/none"), (400, 405, 501)), (b"\0\0\0\0\r\n\r\n", (400,)),
+                (head("BREW", "/bkt/none"), (405,)), (head("get", "/bkt/none"), (405,)), (head("B(W", "/bkt/none"), (400,)), (b"\0\0\0\0\r\n\r\n", (400,)),
                 (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 500, (400,)), (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", (400, 405, 505, 501)),
                 (b"GET /bkt/none HTTP/2.0\r\nHost: h\r\n\r\n", (400, 505)), (b"GET /bkt/none HTTP/9.9\r\nHost: h\r\n\r\n", (400, 505)),
                 (b"GET /bkt/none\r\n\r\n", (400, 505)), (b"\r\n\r\nGET /bkt/none HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", (200, 400)),
