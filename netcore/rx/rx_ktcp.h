@@ -58,7 +58,9 @@ struct ktcp_conn {
     uint32_t fill;    /* next byte in it */
     uint32_t residue; /* where the next byte's address must lie, modulo 4 KiB */
     uint32_t buffers_held;
-    uint32_t source; /* zcrx: whose area it receives from: 0 its own, else a member of the group, plus 1 */
+    uint32_t
+        source; /* zcrx: whose area it is to receive from: 0 its own, else a member of the group, plus 1 */
+    uint32_t source_asked; /* zcrx: whose area the receive that is under way, or was last, names */
     uint32_t source_tries; /* zcrx: areas that were not the right one, since the last data */
     bool receiving;        /* recv_op is a receive (true) or a poll (false) */
     uint32_t records;      /* completions of a multishot receive that were recorded and not acted on */

@@ -118,7 +118,7 @@ static void zcrx_record(struct rx_op *op, const struct io_uring_cqe *cqe)
     CHECK(zc->record_tail - zc->record_head <= zc->record_max);
     *record = (struct zcrx_record){.conn = conn,
                                    .offset = cqe->res > 0 ? fragment->off : 0,
-                                   .source = conn->source,
+                                   .source = conn->source_asked,
                                    .res = cqe->res,
                                    .more = (cqe->flags & IORING_CQE_F_MORE) != 0};
     conn->records++;
@@ -251,6 +251,7 @@ static void zcrx_start(struct ktcp *ktcp, struct ktcp_conn *conn)
     io_uring_prep_rw(IORING_OP_RECV_ZC, sqe, conn->fd, NULL, 0, 0);
     sqe->ioprio |= IORING_RECV_MULTISHOT;
     sqe->zcrx_ifq_idx = zcrx_area_at(zc, conn->source)->id;
+    conn->source_asked = conn->source; /* Its completions are of that area, whatever is chosen meanwhile. */
     conn->receiving = true;
     ktcp_op_submit(ktcp, &conn->recv_op, sqe);
 }
@@ -526,9 +527,10 @@ static int zcrx_join(struct rx_zcrx *zc, struct err *err)
 /* ---- ends of a request ----------------------------------------------------------------------------------------- */
 
 /* A request's last completion without data: goes on where the cause passes, tells where it does not. */
-static bool zcrx_final(struct rx_zcrx *zc, struct ktcp_conn *conn, int res, struct rx_event *event)
+static bool zcrx_final(struct rx_zcrx *zc, const struct zcrx_record *record, struct rx_event *event)
 {
-    switch (res) {
+    struct ktcp_conn *conn = record->conn;
+    switch (record->res) {
     case -ENOMEM: /* The copy fallback found no free buffer. */
         ktcp_count(&zc->ktcp.rx.stats.starved, 1);
         if (zcrx_may_receive(conn) && !list_is_linked(&conn->wait_node)) {
@@ -536,8 +538,9 @@ static bool zcrx_final(struct rx_zcrx *zc, struct ktcp_conn *conn, int res, stru
         }
         return false;
     case -EFAULT:
-        if (conn->closing || !zcrx_switch(zc, conn)) {
-            return zcrx_ended(zc, conn, res, event);
+        /* A receive that was started again before this was acted on names the same area, and ends the same way: once is enough. */
+        if (conn->closing || (record->source == conn->source && !zcrx_switch(zc, conn))) {
+            return zcrx_ended(zc, conn, record->res, event);
         }
         if (zcrx_may_receive(conn)) {
             zcrx_start(&zc->ktcp, conn);
@@ -552,7 +555,7 @@ static bool zcrx_final(struct rx_zcrx *zc, struct ktcp_conn *conn, int res, stru
         }
         return false;
     default:
-        return zcrx_ended(zc, conn, res, event);
+        return zcrx_ended(zc, conn, record->res, event);
     }
 }
 
@@ -567,7 +570,7 @@ static bool zcrx_act(struct rx_zcrx *zc, struct rx_event *event)
             zcrx_start(&zc->ktcp, conn);
         }
     } else {
-        told = zcrx_final(zc, conn, record.res, event);
+        told = zcrx_final(zc, &record, event);
     }
     if (conn->closing) {
         ktcp_mark_dirty(&zc->ktcp, conn);
@@ -672,12 +675,15 @@ static int zcrx_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, ui
     zcrx_wake_over(zc);
     zcrx_wake_starved(zc, now_ns);
     /* Ends, sends and accepts first: they are few, and a flood of data must not keep them waiting. */
-    uint32_t filled = zcrx_open_handed(zc, events, max > 1 ? max / 4 : 0);
-    int count = ktcp_poll(rx, now_ns, events + filled, max > 1 ? max / 2 : 1);
-    if (count < 0) {
-        return count;
+    uint32_t filled = zcrx_open_handed(zc, events, max / 4 + 1);
+    if (filled < max) {
+        uint32_t share = max / 2 < max - filled ? max / 2 : max - filled;
+        int count = ktcp_poll(rx, now_ns, events + filled, share > 0 ? share : 1);
+        if (count < 0) {
+            return count;
+        }
+        filled += (uint32_t)count;
     }
-    filled += (uint32_t)count;
     while (filled < max && zc->record_head != zc->record_tail) {
         filled += zcrx_act(zc, &events[filled]) ? 1 : 0;
     }
@@ -688,7 +694,9 @@ static int zcrx_poll(struct rx *rx, uint64_t now_ns, struct rx_event *events, ui
 static uint64_t zcrx_deadline(struct rx *rx)
 {
     struct rx_zcrx *zc = (struct rx_zcrx *)rx;
-    if (zc->record_head != zc->record_tail || zc->handed != NULL) {
+    /* `told`: its nodes go back in the next poll, and until then their sender cannot hand with them. A worker whose new
+     * connections are silent would keep them for as long as it sleeps. */
+    if (zc->record_head != zc->record_tail || zc->handed != NULL || zc->told != NULL) {
         return 0;
     }
     uint64_t deadline = ktcp_deadline(rx);
