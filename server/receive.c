@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "server/tls_rx.h"
 
@@ -496,29 +497,40 @@ int receive_group_open(const struct conf *conf, uint32_t index, const struct rec
     return rx_group_open(out, queues, workers, err);
 }
 
-void receive_group_start(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
-                         struct rx_group *group)
+bool receive_group_look(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
+                        struct rx_group *group)
 {
-    const char *name = conf->listeners[index].name;
+    struct rx_group_napi napis[RX_GROUP_NAPIS];
+    uint32_t count = 0;
     struct err err = {""};
     struct nic_state *state = calloc(1, sizeof(*state));
     if (state == NULL || nic_read(plan->interface, state, &err) < 0) {
-        LOG_WRN("zcrx_napi_unknown", "name=%s error=%s", name, LOG_Q(err.text));
+        free(state); /* What is known of queues stays as it is. */
+        LOG_WRN("zcrx_napi_unknown", "name=%s error=%s", conf->listeners[index].name, LOG_Q(err.text));
+        return false;
     }
-    for (uint32_t queue = 0; state != NULL && queue < state->rx_queues && queue < NIC_QUEUES_MAX; queue++) {
+    for (uint32_t queue = 0; queue < state->rx_queues && queue < NIC_QUEUES_MAX && count < RX_GROUP_NAPIS;
+         queue++) {
         int owner = RX_GROUP_NOBODY;
         for (uint32_t i = 0; i < conf->node.workers; i++) {
             owner = receive_queue(&conf->listeners[index], plan, i) == queue ? (int)i : owner;
         }
-        rx_group_napi_add(group, state->queues[queue].napi_id, owner);
+        napis[count++] = (struct rx_group_napi){.id = state->queues[queue].napi_id, .member = owner};
     }
-    if (!rx_group_start(group)) {
-        LOG_WRN("zcrx_not_shared", "name=%s why=%s", name, LOG_Q("not every worker has a zero-copy queue"));
-    }
-    if (state != NULL) {
-        nic_state_free(state);
-    }
+    nic_state_free(state);
     free(state);
+    return rx_group_napis_set(group, napis, count, clock_monotonic_ns());
+}
+
+void receive_group_start(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
+                         struct rx_group *group)
+{
+    (void)receive_group_look(conf, index, plan,
+                             group); /* Without it, receives find the right area by trying. */
+    if (!rx_group_start(group)) {
+        LOG_WRN("zcrx_not_shared", "name=%s why=%s", conf->listeners[index].name,
+                LOG_Q("not every worker has a zero-copy queue"));
+    }
 }
 
 /* ---- changing the NIC ------------------------------------------------------------------------------------------ */

@@ -58,7 +58,10 @@ uint32_t receive_queue(const struct conf_listener *listener, const struct receiv
 /* Several zcrx queues: what their workers share. `out` stays NULL where there is nothing to share. */
 int receive_group_open(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
                        struct rx_group **out, struct err *err);
-/* All workers have opened: tells the group which queue has which NAPI instance, and starts it. */
+/* Tells the group which queue has which NAPI instance now. True: other instances than before. Blocks on netlink. */
+bool receive_group_look(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
+                        struct rx_group *group);
+/* All workers have opened: looks, and starts the group. */
 void receive_group_start(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
                          struct rx_group *group);
 /* Undoes receive_prepare. Trouble is logged. */

@@ -61,6 +61,7 @@ struct serve {
     bool is_nic_changed[CONF_LISTENERS_MAX];
     struct nic_watch watch;
     uint64_t watch_ask_ns; /* when the drivers are asked next */
+    uint64_t watch_renewals;
 };
 
 /* ---- hooks of the admin thread -------------------------------------------------------------------------------- */
@@ -370,11 +371,28 @@ static int serve_watch_nics(struct serve *serve, struct err *err)
     return nic_watch_open(&serve->watch, err);
 }
 
+/* Accepted connections are dispatched by NAPI instance, and a NIC that was reset may have given its queues others. */
+static void serve_look_at_queues(struct serve *serve, uint64_t now_ns)
+{
+    bool is_suspect = serve->watch.renewals != serve->watch_renewals;
+    serve->watch_renewals = serve->watch.renewals;
+    for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
+        struct rx_group *group = serve->groups[i];
+        if (group != NULL && rx_group_napis_are_due(group, now_ns, is_suspect) &&
+            receive_group_look(serve->conf, i, &serve->plans[i], group)) {
+            metrics_add(&metrics_process(serve->metrics)->nic_napi_changes, 1);
+            LOG_INF("zcrx_napi_changed", "name=%s interface=%s", serve->conf->listeners[i].name,
+                    serve->plans[i].interface);
+        }
+    }
+}
+
 static void serve_watched(struct serve *serve)
 {
     struct metrics_process *cells = metrics_process(serve->metrics);
     nic_watch_read(&serve->watch);
     uint64_t now_ns = clock_monotonic_ns();
+    serve_look_at_queues(serve, now_ns);
     if (now_ns >= serve->watch_ask_ns) {
         serve->watch_ask_ns = now_ns + SERVE_WATCH_NS;
         nic_watch_ask(&serve->watch);

@@ -212,6 +212,7 @@ static void watch_link(struct nic_watch *watch, const struct nlmsghdr *message)
     }
     nic->is_up = is_up;
     if (is_up) {
+        watch->renewals++;
         LOG_INF("nic_up", "interface=%s", nic->name);
     } else {
         watch->downs++;
@@ -236,6 +237,7 @@ static void watch_page_pool(struct nic_watch *watch, const struct nlmsghdr *mess
     const struct nic_watched *nic = watch_find(watch, nla_get_u32(index));
     if (nic != NULL) {
         watch->queue_restarts++;
+        watch->renewals++;
         LOG_INF("nic_queue_restarted", "interface=%s what=%s", nic->name,
                 LOG_Q("the driver gave a zero-copy queue a new page pool; what was in its ring is sent again "
                       "by TCP"));

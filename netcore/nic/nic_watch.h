@@ -40,6 +40,8 @@ struct nic_watch {
     uint64_t downs;
     uint64_t removals;
     uint64_t queue_restarts;
+    uint64_t
+        renewals; /* times after which queues may have other NAPI instances: an interface came up, a queue restarted */
     uint64_t no_buffers;    /* allocations of receive buffers that the drivers report as failed */
     struct nic_genl *stats; /* NULL: the kernel has no queue statistics (Linux 6.10) */
 };

@@ -10,22 +10,31 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
-#define GROUP_WAIT_MS 100 /* one wait for the others; a wake-up ends it early */
+#define GROUP_WAIT_MS 100          /* one wait for the others; a wake-up ends it early */
+#define GROUP_LOOK_MIN_NS NS_PER_S /* between two looks at the NIC's instances */
+#define GROUP_LOOK_MAX_NS (64 * NS_PER_S)
 #define GROUP_SELECT_MAX (2U * RX_GROUP_NAPIS + 3U)
 
-struct rx_group_napi {
-    uint32_t id;
-    int member;
-};
+/* An instance and its member as one word, so that a reader never sees one with the other's: id << 32 | member. */
+static uint64_t napi_word(const struct rx_group_napi *napi)
+{
+    return (uint64_t)napi->id << 32 | (uint32_t)napi->member;
+}
 
 struct rx_group {
     uint32_t member_count;
     _Atomic bool is_started;
+    _Atomic bool napi_missed;
+    /* Of the thread that keeps the table. */
+    bool is_look_wanted;
+    uint64_t looked_ns;
+    uint64_t look_delay_ns;
     _Atomic uint32_t leaving; /* members that push nothing any more */
     _Atomic uint32_t left;    /* members whose inbox is empty for good */
-    uint32_t napi_count;
-    struct rx_group_napi napis[RX_GROUP_NAPIS];
+    _Atomic uint32_t napi_count;
+    _Atomic uint64_t napis[RX_GROUP_NAPIS];
     struct rx_group_member members[];
 };
 
@@ -64,12 +73,38 @@ void rx_group_close(struct rx_group *group)
     free(group);
 }
 
-void rx_group_napi_add(struct rx_group *group, uint32_t napi_id, int member)
+bool rx_group_napis_set(struct rx_group *group, const struct rx_group_napi *napis, uint32_t count,
+                        uint64_t now_ns)
 {
-    CHECK(!rx_group_is_started(group));
-    if (napi_id != 0 && group->napi_count < RX_GROUP_NAPIS) {
-        group->napis[group->napi_count++] = (struct rx_group_napi){.id = napi_id, .member = member};
+    uint32_t used = 0;
+    bool is_new = false;
+    for (uint32_t i = 0; i < count && used < RX_GROUP_NAPIS; i++) {
+        if (napis[i].id != 0) {
+            uint64_t word = napi_word(&napis[i]);
+            is_new |= atomic_exchange_explicit(&group->napis[used++], word, memory_order_relaxed) != word;
+        }
     }
+    /* What lies behind the new count may still be looked at by a reader that took the old one; it is old, not wrong. */
+    is_new |= atomic_exchange_explicit(&group->napi_count, used, memory_order_release) != used;
+    uint64_t delay_ns =
+        group->look_delay_ns * 2 < GROUP_LOOK_MAX_NS ? group->look_delay_ns * 2 : GROUP_LOOK_MAX_NS;
+    group->look_delay_ns = is_new ? GROUP_LOOK_MIN_NS : delay_ns;
+    group->looked_ns = now_ns;
+    return is_new;
+}
+
+bool rx_group_napis_are_due(struct rx_group *group, uint64_t now_ns, bool is_suspect)
+{
+    if (is_suspect) {
+        group->is_look_wanted = true;
+        group->look_delay_ns = GROUP_LOOK_MIN_NS;
+    }
+    group->is_look_wanted |= atomic_exchange_explicit(&group->napi_missed, false, memory_order_relaxed);
+    if (!group->is_look_wanted || now_ns < group->looked_ns + group->look_delay_ns) {
+        return false;
+    }
+    group->is_look_wanted = false;
+    return true;
 }
 
 bool rx_group_start(struct rx_group *group)
@@ -101,19 +136,29 @@ struct rx_group_member *rx_group_member(struct rx_group *group, uint32_t index)
     return &group->members[index];
 }
 
-int rx_group_member_of_socket(const struct rx_group *group, int fd)
+int rx_group_member_of_napi(struct rx_group *group, uint32_t id)
+{
+    uint32_t count = atomic_load_explicit(&group->napi_count, memory_order_acquire);
+    for (uint32_t i = 0; id != 0 && i < count; i++) {
+        uint64_t word = atomic_load_explicit(&group->napis[i], memory_order_relaxed);
+        if ((uint32_t)(word >> 32) == id) {
+            return (int)(uint32_t)word;
+        }
+    }
+    if (id != 0) { /* 0: it came over an interface without instances, loopback for one. */
+        atomic_store_explicit(&group->napi_missed, true, memory_order_relaxed);
+    }
+    return RX_GROUP_UNKNOWN;
+}
+
+int rx_group_member_of_socket(struct rx_group *group, int fd)
 {
     uint32_t id = 0;
     socklen_t len = sizeof(id);
     if (!rx_group_is_started(group) || getsockopt(fd, SOL_SOCKET, SO_INCOMING_NAPI_ID, &id, &len) < 0) {
         return RX_GROUP_UNKNOWN; /* Kernels without busy polling do not keep it. */
     }
-    for (uint32_t i = 0; i < group->napi_count; i++) {
-        if (group->napis[i].id == id) {
-            return group->napis[i].member;
-        }
-    }
-    return RX_GROUP_UNKNOWN; /* Also what came over another interface: 0. */
+    return rx_group_member_of_napi(group, id);
 }
 
 /* The classic program reads skb->queue_mapping, in which a driver's receive queue is recorded as its number plus one. Its

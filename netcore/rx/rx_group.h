@@ -62,9 +62,21 @@ int rx_group_open(struct rx_group **out, const uint32_t *queues, uint32_t member
 /* All members have left or never joined. NULL is allowed. */
 void rx_group_close(struct rx_group *group);
 
-/* The NAPI instances behind the NIC's queues: member RX_GROUP_NOBODY for a queue that is nobody's here. Before
- * rx_group_start, and not later. */
-void rx_group_napi_add(struct rx_group *group, uint32_t napi_id, int member);
+/* A NAPI instance behind one of the NIC's queues; member RX_GROUP_NOBODY for a queue that is nobody's here. */
+struct rx_group_napi {
+    uint32_t id; /* 0: not reported, left out */
+    int member;
+};
+
+/* Replaces the table of NAPI instances. One thread at a time, also while the group runs: NICs give their queues other instances
+ * when they are set down and up or their channels change. Who looks meanwhile finds the old or the new one, or none, which a
+ * receive from the wrong area corrects later. True: it differs from what it was. */
+bool rx_group_napis_set(struct rx_group *group, const struct rx_group_napi *napis, uint32_t count,
+                        uint64_t now_ns);
+/* Is the NIC to be asked again? Yes when something happened to it (`is_suspect`), or a socket came with an instance that the table
+ * does not have. Connections over other interfaces bring such instances too, so that looks which find nothing new come ever more
+ * seldom, from one second to a minute. The thread of rx_group_napis_set, every few seconds. */
+bool rx_group_napis_are_due(struct rx_group *group, uint64_t now_ns, bool is_suspect);
 /* Handing and borrowing begin. False, and they do not: some member has not joined (it took another path). */
 bool rx_group_start(struct rx_group *group);
 bool rx_group_is_started(const struct rx_group *group);
@@ -72,7 +84,9 @@ bool rx_group_is_started(const struct rx_group *group);
 uint32_t rx_group_member_count(const struct rx_group *group);
 struct rx_group_member *rx_group_member(struct rx_group *group, uint32_t index);
 /* Who serves the queue on which this socket's latest packet arrived: a member, RX_GROUP_NOBODY or RX_GROUP_UNKNOWN. */
-int rx_group_member_of_socket(const struct rx_group *group, int fd);
+int rx_group_member_of_socket(struct rx_group *group, int fd);
+/* The same for an instance that is known, for rx_group_member_of_socket and tests. */
+int rx_group_member_of_napi(struct rx_group *group, uint32_t id);
 
 /* Makes the kernel choose the listening socket of the group by the queue of the SYN; where it cannot, it spreads connections
  * by hash, and they are handed. 0 or -errno. */

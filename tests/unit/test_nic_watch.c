@@ -61,6 +61,7 @@ Test(nic_watch, down_and_up_are_counted_when_they_change, .init = set_up)
     link_say(RTM_NEWLINK, lo, AF_UNSPEC, IFF_UP | IFF_RUNNING);
     link_say(RTM_NEWLINK, lo, AF_UNSPEC, 0);
     cr_assert_eq(watch.downs, 2);
+    cr_assert_eq(watch.renewals, 1); /* it came up once */
     cr_assert_eq(watch.removals, 0);
 }
 
@@ -94,6 +95,7 @@ Test(nic_watch, a_new_zero_copy_pool_is_a_restarted_queue, .init = set_up)
     cr_assert_eq(watch.queue_restarts, 0);
     pool_say(NETDEV_CMD_PAGE_POOL_ADD_NTF, lo, true);
     cr_assert_eq(watch.queue_restarts, 1);
+    cr_assert_eq(watch.renewals, 1);
     watch.netdev_family = 0; /* a kernel that has no such group: the number may be another family's */
     pool_say(NETDEV_CMD_PAGE_POOL_ADD_NTF, lo, true);
     cr_assert_eq(watch.queue_restarts, 1);

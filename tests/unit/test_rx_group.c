@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "rx/rx_group.h"
 
@@ -143,5 +144,54 @@ Test(rx_group, the_kernel_takes_the_program_and_falls_back_where_no_queue_is_rec
     close(accepted);
     close(client);
     close(fd);
+    rx_group_close(group);
+}
+
+/* ---- NAPI instances -------------------------------------------------------------------------------------------- */
+
+static const struct rx_group_napi napis_before[3] = {{10, RX_GROUP_NOBODY}, {11, 0}, {12, 1}};
+
+Test(rx_group, a_table_that_is_replaced_answers_by_the_new_instances_only)
+{
+    static const struct rx_group_napi after[3] = {{0, RX_GROUP_NOBODY}, {12, 0}, {13, 1}};
+    struct rx_group *group = group_open(true);
+    cr_expect(rx_group_napis_set(group, napis_before, 3, 0));
+    cr_assert(rx_group_start(group));
+    cr_expect(rx_group_member_of_napi(group, 10) == RX_GROUP_NOBODY);
+    cr_expect(rx_group_member_of_napi(group, 11) == 0 && rx_group_member_of_napi(group, 12) == 1);
+    cr_expect(!rx_group_napis_set(group, napis_before, 3, 0), "nothing is new");
+    cr_expect(rx_group_napis_set(group, after, 3, 0));
+    cr_expect(rx_group_member_of_napi(group, 12) == 0, "the number went to another queue");
+    cr_expect(rx_group_member_of_napi(group, 13) == 1);
+    cr_expect(rx_group_member_of_napi(group, 10) == RX_GROUP_UNKNOWN);
+    cr_expect(rx_group_member_of_napi(group, 11) == RX_GROUP_UNKNOWN);
+    cr_expect(rx_group_member_of_napi(group, 0) == RX_GROUP_UNKNOWN);
+    rx_group_close(group);
+}
+
+Test(rx_group, an_unknown_instance_makes_a_look_due_and_useless_looks_become_rare)
+{
+    struct rx_group *group = group_open(true);
+    uint64_t now_ns = 100 * NS_PER_S;
+    rx_group_napis_set(group, napis_before, 3, now_ns);
+    cr_assert(rx_group_start(group));
+    (void)rx_group_member_of_napi(group, 11);
+    (void)rx_group_member_of_napi(group, 0); /* loopback */
+    cr_expect(!rx_group_napis_are_due(group, now_ns + 3600 * NS_PER_S, false), "all were known");
+    (void)rx_group_member_of_napi(group, 77);
+    cr_expect(!rx_group_napis_are_due(group, now_ns + NS_PER_S - 1, false), "too soon");
+    cr_expect(rx_group_napis_are_due(group, now_ns + NS_PER_S, false), "the wish is remembered");
+    cr_expect(!rx_group_napis_are_due(group, now_ns + NS_PER_S, false), "and told once");
+    uint32_t looks = 0;
+    for (uint64_t second = 0; second < 600; second++) { /* another interface's traffic, all the time */
+        now_ns += NS_PER_S;
+        (void)rx_group_member_of_napi(group, 77);
+        if (rx_group_napis_are_due(group, now_ns, false)) {
+            cr_expect(!rx_group_napis_set(group, napis_before, 3, now_ns));
+            looks++;
+        }
+    }
+    cr_expect(looks >= 600 / 64 && looks < 20, "%u looks in ten minutes", looks);
+    cr_expect(rx_group_napis_are_due(group, now_ns + NS_PER_S, true), "news of the NIC end the patience");
     rx_group_close(group);
 }

@@ -131,6 +131,29 @@ def selector_gone(node, pair):
     vmtest.check("  which the workers count", moved, workers(node, "penstock_worker_accept_moved_total"))
 
 
+def instances_anew(node, pair):
+    """The node sees the NIC without its queues, as one that is being reset, then with them again: who serves which queue is looked up
+    anew each time.  The software NIC's queues get the same instances again, so that the way there is what can be seen."""
+    def changes():
+        return node.total("penstock_nic_napi_changes_total")
+
+    def bounce():
+        """Twice, so that the second time falls into the pause after the look that the first one causes, and ends down."""
+        for state in ("down", "up", "down", "up", "down"):
+            vmtest.run("ip", "link", "set", "nic", state)
+    before = changes()
+    for _ in range(10):
+        bounce()
+        if vmtest.until(8, lambda: changes() > before):
+            break
+        vmtest.run("ip", "link", "set", "nic", "up")
+    vmtest.check("an interface without queues is noticed", changes() > before, changes())
+    before = changes()
+    vmtest.run("ip", "link", "set", "nic", "up")
+    vmtest.run("ip", "addr", "replace", "fd00:7::1/64", "dev", "nic", "nodad")
+    vmtest.check("  and that it has them again", vmtest.until(30, lambda: changes() > before), changes())
+
+
 def whole_again(node):
     """Every buffer is back, borrowed ones too."""
     total = node.total("penstock_rx_buffers_per_worker", 'listener="bulk"') * 2
@@ -153,7 +176,7 @@ if vmtest.check("two workers with a queue each become ready", node.start(), node
     vmtest.check("  an RSS context of its own was made", "context 1" in pair.ethtool("-n") or
                  "RSS Context ID: 1" in pair.ethtool("-n"), pair.ethtool("-n"))
     zcrxnode.make_bucket(pair)
-    for part in (spread, table_changes, rule_changes, selector_gone):
+    for part in (spread, table_changes, rule_changes, instances_anew, selector_gone):
         part(node, pair)
         if not vmtest.check(f"  the node is well after {part.__name__}", node.process.poll() is None and node.ready(),
                             node.log_tail()):
