@@ -295,8 +295,10 @@ const struct schema_row schema_rows[] = {
      .max = 1 * TIB,
      .flags = SCHEMA_ZERO,
      .default_text = "0",
-     .zero_means = "as fast as it goes",
-     .help = "How fast penstock scrub reads."},
+     .zero_means = "no reading in the background",
+     .help = "How fast a running node reads everything it holds again and compares it with its checksums, "
+             "over and "
+             "over. penstock scrub reads at this rate too, or as fast as it goes when it is 0."},
     {.name = "store.write_unit",
      .type = SCHEMA_SIZE,
      .offset = STORE(write_unit),
