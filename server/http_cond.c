@@ -33,12 +33,6 @@ void http_cond_from_head(struct http_cond *cond, const struct http_head *head, c
     }
 }
 
-bool http_cond_is_any(const struct http_cond *cond)
-{
-    return !text_is_absent(cond->if_match) || !text_is_absent(cond->if_none_match) ||
-           !text_is_absent(cond->if_modified_since) || !text_is_absent(cond->if_unmodified_since);
-}
-
 struct entity_tag {
     struct text value; // without quotes
     bool is_weak;

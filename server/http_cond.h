@@ -40,9 +40,6 @@ enum http_cond_result {
 void http_cond_from_head(struct http_cond *cond, const struct http_head *head, const char *buffer,
                          const char *prefix);
 
-// True when any of the four (not If-Range) is present.
-bool http_cond_is_any(const struct http_cond *cond);
-
 // Evaluates in the order of RFC 9110 section 13.2.2. is_read is true for GET and HEAD: only then a matching If-None-Match
 // is 304 and If-Modified-Since counts at all. For a copy source call with is_read = false and use
 // http_cond_evaluate_copy(), where S3 answers 412 instead of 304. A date that does not parse is ignored.

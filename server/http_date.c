@@ -276,24 +276,3 @@ bool http_date_parse_basic(struct text text, int64_t *unix_s)
     civil.year = year;
     return civil_to_unix(&civil, unix_s);
 }
-
-bool http_date_parse_iso(struct text text, int64_t *unix_s)
-{
-    struct civil civil = {0};
-    unsigned year, ignored;
-
-    if (!take_digits(&text, 4, &year) || !take(&text, "-") || !take_digits(&text, 2, &civil.month) ||
-        !take(&text, "-") || !take_digits(&text, 2, &civil.day) || !take(&text, "T") ||
-        !take_time(&text, &civil)) {
-        return false;
-    }
-    if (take(&text, ".")) {
-        if (!take_digits(&text, 1, &ignored)) {
-            return false;
-        }
-        while (take_digits(&text, 1, &ignored)) {
-        }
-    }
-    civil.year = year;
-    return take(&text, "Z") && text.len == 0 && civil_to_unix(&civil, unix_s);
-}

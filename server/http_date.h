@@ -28,7 +28,4 @@ bool http_date_parse(struct text text, int64_t now_s, int64_t *unix_s);
 // "YYYYMMDDTHHMMSSZ" only, as SigV4 has it.
 bool http_date_parse_basic(struct text text, int64_t *unix_s);
 
-// "YYYY-MM-DDTHH:MM:SS[.fraction]Z"; the fraction is checked and dropped.
-bool http_date_parse_iso(struct text text, int64_t *unix_s);
-
 #endif

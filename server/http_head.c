@@ -19,34 +19,6 @@ _Static_assert(HTTP_HEAD_LIMIT_DEFAULT >= HTTP_HEAD_LIMIT_MIN, "the default must
 #define METHOD_MAX 64u  // longer than any registered one
 #define VERSION_LEN 10u // "HTTP/1.1" CR LF
 
-static const struct {
-    int status;
-    const char *text;
-} error_table[HTTP_HEAD_ERROR_COUNT] = {
-    [HTTP_HEAD_ERROR_NONE] = {200, "no error"},
-    [HTTP_HEAD_ERROR_SYNTAX] = {400, "the request head is not valid HTTP"},
-    [HTTP_HEAD_ERROR_FRAMING] = {400, "the length of the request body is stated wrongly or more than once"},
-    [HTTP_HEAD_ERROR_HOST] = {400, "exactly one Host header is needed"},
-    [HTTP_HEAD_ERROR_TOO_LARGE] = {431, "the request head is too large"},
-    [HTTP_HEAD_ERROR_TOO_MANY_HEADERS] = {431, "the request has too many headers"},
-    [HTTP_HEAD_ERROR_METHOD] = {405, "the method is not one that is served here"},
-    [HTTP_HEAD_ERROR_EXPECTATION] = {417, "only the expectation 100-continue is supported"},
-    [HTTP_HEAD_ERROR_ENCODING] = {501, "only the transfer coding chunked is supported"},
-    [HTTP_HEAD_ERROR_VERSION] = {505, "only HTTP/1.0 and HTTP/1.1 are supported"},
-};
-
-int http_head_error_status(enum http_head_error error)
-{
-    CHECK(error < HTTP_HEAD_ERROR_COUNT);
-    return error_table[error].status;
-}
-
-const char *http_head_error_text(enum http_head_error error)
-{
-    CHECK(error < HTTP_HEAD_ERROR_COUNT);
-    return error_table[error].text;
-}
-
 // --- pieces from llhttp
 
 static struct http_head *head_of(llhttp_t *parser)

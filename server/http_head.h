@@ -45,7 +45,7 @@ enum http_head_status {
     HTTP_HEAD_BAD,       // `error` says why; answer it, then close
 };
 
-// Why a head was refused; http_head_error_status() gives the HTTP status for each.
+// Why a head was refused. s3_error_from_head() gives the answer; the number is its HTTP status.
 enum http_head_error {
     HTTP_HEAD_ERROR_NONE = 0,
     HTTP_HEAD_ERROR_SYNTAX,           // 400 request line, header syntax, obs-fold, NUL, bare CR or LF
@@ -108,8 +108,6 @@ void http_head_begin(struct http_head *head, uint32_t limit);
 enum http_head_status http_head_parse(struct http_head *head, const char *buffer, size_t len);
 
 // HTTP status code and one English sentence for an error. S3 codes: s3_error_from_head() in s3_error.h.
-int http_head_error_status(enum http_head_error error);
-const char *http_head_error_text(enum http_head_error error);
 
 // The bytes of a span; borrowed from buffer.
 static inline struct text http_head_text(const char *buffer, struct http_head_span span)

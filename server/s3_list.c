@@ -170,34 +170,3 @@ enum s3_error s3_list_params_read(struct s3_list_params *params, const struct s3
     }
     return error;
 }
-
-// --- the walk
-
-size_t s3_list_fold(struct text key, struct text prefix, struct text delimiter)
-{
-    const char *hit;
-    struct text rest;
-
-    CHECK(text_starts_with(key, prefix));
-    if (delimiter.len == 0) {
-        return 0;
-    }
-    rest = text_of(key.at + prefix.len, key.len - prefix.len);
-    hit = memmem(rest.at, rest.len, delimiter.at, delimiter.len);
-    return hit == NULL ? 0 : (size_t)(hit - key.at) + delimiter.len;
-}
-
-size_t s3_list_after_prefix(struct text prefix, char *out)
-{
-    size_t len = prefix.len;
-
-    while (len > 0 && (unsigned char)prefix.at[len - 1] == 0xff) {
-        len--;
-    }
-    if (len == 0) {
-        return 0;
-    }
-    memcpy(out, prefix.at, len);
-    out[len - 1] = (char)((unsigned char)out[len - 1] + 1);
-    return len;
-}

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of a listing that are pure: reading its parameters, folding keys into common prefixes, continuation tokens.
-//
-// The walk over the index belongs to the caller. Its contract with this file: keys come in byte order; for each key call
-// s3_list_fold(); when it answers a common prefix, emit the prefix once and continue the walk at s3_list_after_prefix().
+// The parts of a listing that are pure: reading its parameters, continuation tokens. The walk over keys is the index's
+// (storage/index_list.c).
 
 #ifndef SERVER_S3_LIST_H
 #define SERVER_S3_LIST_H
@@ -41,14 +39,6 @@ struct s3_list_params {
 // Errors: INVALID_MAX_KEYS, INVALID_TOKEN, INVALID_ENCODING_TYPE, INVALID_ARGUMENT. Texts are borrowed from target.
 // A V1 marker that ends in the delimiter counts as a common prefix, since V1 clients send NextMarker back.
 enum s3_error s3_list_params_read(struct s3_list_params *params, const struct s3_target *target);
-
-// Length of the common prefix `key` falls under (prefix + up to and including the first delimiter behind it), or 0 when
-// the key is listed itself. key must start with prefix.
-size_t s3_list_fold(struct text key, struct text prefix, struct text delimiter);
-
-// The smallest byte string greater than everything that starts with prefix: where to continue the walk.
-// out must hold prefix.len bytes. Returns its length, or 0 when nothing can follow (prefix is all 0xff).
-size_t s3_list_after_prefix(struct text prefix, char *out);
 
 // Writes a token for "continue behind key (or behind the common prefix)". key.len <= S3_KEY_MAX (CHECKed).
 size_t s3_list_token_write(struct text key, bool is_prefix, char out[S3_LIST_TOKEN_MAX]);

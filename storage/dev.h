@@ -200,12 +200,8 @@ void dev_mem_crash(struct dev *dev, uint64_t seed);
 /* Dies by itself at the nth flush from now, before it takes effect; 0: never. */
 void dev_mem_die_at_flush(struct dev *dev, uint64_t nth);
 bool dev_mem_is_dead(struct dev *dev);
-uint64_t dev_mem_flushes(struct dev *dev); /* since open */
 /* What the device holds now, unflushed writes included; for tests that flip bits. */
 uint8_t *dev_mem_bytes(struct dev *dev);
-uint32_t dev_mem_unflushed(struct dev *dev);
-/* Negative control: flushes answer success and make nothing durable. */
-void dev_mem_flush_lies(struct dev *dev, bool lies);
 
 enum dev_fault_kind {
     DEV_FAULT_NONE,
@@ -234,6 +230,5 @@ uint64_t dev_fault_seen(struct dev *dev);
 uint64_t dev_fault_fired(struct dev *dev);
 /* Lets hanging operations go on. */
 void dev_fault_release(struct dev *dev);
-struct dev *dev_fault_inner(struct dev *dev);
 
 #endif

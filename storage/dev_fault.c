@@ -328,8 +328,3 @@ void dev_fault_release(struct dev *base)
     dev->released++;
     pthread_mutex_unlock(&dev->lock);
 }
-
-struct dev *dev_fault_inner(struct dev *dev)
-{
-    return dev_fault_of(dev)->inner;
-}

@@ -39,7 +39,6 @@ struct dev_mem {
     uint64_t flushes;
     uint64_t die_at_flush; /* value of `flushes` at which it dies; 0: never */
     bool is_dead;
-    bool flush_lies;
     struct list queues;
 };
 
@@ -190,9 +189,6 @@ static int dev_mem_flush(struct dev_mem *dev, const struct dev_io *io)
     if (dev->flushes == dev->die_at_flush) {
         dev_mem_die_locked(dev);
         return -EIO;
-    }
-    if (dev->flush_lies) {
-        return 0;
     }
     while (dev->unflushed != NULL && dev->unflushed->number <= io->ticket) {
         struct mem_write *write = dev->unflushed;
@@ -350,11 +346,6 @@ bool dev_mem_is_dead(struct dev *dev)
     return dev_mem_of(dev)->is_dead;
 }
 
-uint64_t dev_mem_flushes(struct dev *dev)
-{
-    return dev_mem_of(dev)->flushes;
-}
-
 void dev_mem_crash(struct dev *base, uint64_t seed)
 {
     struct dev_mem *dev = dev_mem_of(base);
@@ -388,18 +379,4 @@ void dev_mem_crash(struct dev *base, uint64_t seed)
 uint8_t *dev_mem_bytes(struct dev *dev)
 {
     return dev_mem_of(dev)->now;
-}
-
-uint32_t dev_mem_unflushed(struct dev *dev)
-{
-    uint32_t count = 0;
-    for (const struct mem_write *write = dev_mem_of(dev)->unflushed; write != NULL; write = write->next) {
-        count++;
-    }
-    return count;
-}
-
-void dev_mem_flush_lies(struct dev *dev, bool lies)
-{
-    dev_mem_of(dev)->flush_lies = lies;
 }

@@ -255,19 +255,6 @@ uint32_t store_object_part_count(const struct store_object *object)
     return object->part_count;
 }
 
-int store_object_part(const struct store_object *object, uint32_t number, uint64_t *offset, uint64_t *len)
-{
-    /* Parts keep the numbers they were uploaded under, in ascending order, with gaps. */
-    for (uint32_t i = 0; i < object->part_count; i++) {
-        if (object->parts[i].number == number) {
-            *offset = object->parts[i].at;
-            *len = object->parts[i].length;
-            return 0;
-        }
-    }
-    return -ENOENT;
-}
-
 struct store_part_place store_object_part_at(const struct store_object *object, uint32_t index)
 {
     CHECK(index < object->part_count);

@@ -359,10 +359,9 @@ uint64_t store_object_size(const struct store_object *object);
 uint64_t store_object_modified_ns(const struct store_object *object);
 const struct store_attributes *store_object_attributes(const struct store_object *object);
 uint32_t store_object_crc32c(const struct store_object *object);
-/* Multipart objects: number of parts (0 for others) and a part's place, for partNumber= reads. */
+/* Multipart objects: number of parts, 0 for others. */
 uint32_t store_object_part_count(const struct store_object *object);
-int store_object_part(const struct store_object *object, uint32_t number, uint64_t *offset, uint64_t *len);
-/* The same by position, 0 .. count - 1 (CHECK), with the payload that the completion named for it. */
+/* A part by position, 0 .. count - 1 (CHECK), in ascending order of its number; with the payload that the completion named for it. */
 struct store_part_place {
     uint32_t number;
     uint64_t offset;  /* of the stored bytes */

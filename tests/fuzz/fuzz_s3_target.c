@@ -39,7 +39,6 @@ static void try_list(const struct s3_target *target)
         CHECK(params.max_keys <= S3_LIST_KEYS_MAX);
         CHECK(params.after.len <= S3_KEY_MAX);
         CHECK(s3_list_token_write(params.after, params.after_is_prefix, out) <= sizeof(out));
-        CHECK(s3_list_fold(params.prefix, params.prefix, params.delimiter) <= params.prefix.len);
     }
 }
 
@@ -53,7 +52,6 @@ static void try_values(struct text value)
     }
     (void)http_range_parse_copy(value, 1000, &range); // only that they return matters
     (void)http_date_parse(value, 0, &seconds);
-    (void)http_date_parse_iso(value, &seconds);
     (void)http_date_parse_basic(value, &seconds);
 }
 

@@ -497,15 +497,6 @@ uint32_t store_object_part_count(const struct store_object *object)
     return 0;
 }
 
-int store_object_part(const struct store_object *object, uint32_t number, uint64_t *offset, uint64_t *len)
-{
-    (void)object;
-    (void)number;
-    (void)offset;
-    (void)len;
-    return ERR_INVALID_PART;
-}
-
 struct store_part_place store_object_part_at(const struct store_object *object, uint32_t index)
 {
     (void)object;
