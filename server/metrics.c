@@ -89,9 +89,10 @@ int metrics_open(const struct conf *conf, struct metrics **out)
     metrics->listener_cells = cells_alloc(pairs, sizeof(*metrics->listener_cells));
     metrics->rx = calloc(pairs, sizeof(*metrics->rx));
     metrics->ports = calloc(metrics->workers, sizeof(*metrics->ports));
+    metrics->threads = calloc(metrics->workers, sizeof(*metrics->threads));
     metrics->plans = calloc(metrics->listeners, sizeof(*metrics->plans));
     if (metrics->worker_cells == NULL || metrics->listener_cells == NULL || metrics->rx == NULL ||
-        metrics->ports == NULL || metrics->plans == NULL) {
+        metrics->ports == NULL || metrics->threads == NULL || metrics->plans == NULL) {
         metrics_close(metrics);
         return -ENOMEM;
     }
@@ -114,6 +115,7 @@ void metrics_close(struct metrics *metrics)
     free(metrics->listener_cells);
     free(metrics->rx);
     free(metrics->ports);
+    free(metrics->threads);
     free(metrics->plans);
     free(metrics);
 }
@@ -193,6 +195,23 @@ void metrics_port_set(struct metrics *metrics, uint32_t worker, const _Atomic ui
     pthread_mutex_unlock(&metrics->lock);
 }
 
+void metrics_thread_begin(struct metrics *metrics, uint32_t worker)
+{
+    CHECK(worker < metrics->workers);
+    pthread_mutex_lock(&metrics->lock);
+    metrics->threads[worker] = (struct metrics_thread){.is_alive = true, .cpu_clock = clock_thread_cpu()};
+    pthread_mutex_unlock(&metrics->lock);
+}
+
+void metrics_thread_end(struct metrics *metrics, uint32_t worker)
+{
+    struct metrics_thread *thread = &metrics->threads[worker];
+    pthread_mutex_lock(&metrics->lock);
+    metrics_set(&metrics->worker_cells[worker].cpu_ns, clock_cpu_ns(thread->cpu_clock));
+    thread->is_alive = false;
+    pthread_mutex_unlock(&metrics->lock);
+}
+
 void metrics_store_set(struct metrics *metrics, struct store *store)
 {
     pthread_mutex_lock(&metrics->lock);
@@ -245,7 +264,22 @@ static uint64_t timeval_ns(struct timeval time)
     return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_usec * NS_PER_US;
 }
 
-void metrics_process_refresh(struct metrics *metrics)
+static void worker_refresh(struct metrics *metrics, uint32_t worker)
+{
+    struct metrics_worker *cells = &metrics->worker_cells[worker];
+    const struct metrics_thread *thread = &metrics->threads[worker];
+    uint64_t handed = 0;
+    for (uint32_t i = 0; i < metrics->listeners; i++) {
+        const struct metrics_rx *rx = &metrics->rx[(size_t)worker * metrics->listeners + i];
+        handed += atomic_load_explicit(&metrics_rx_stats(rx)->conns_handed, memory_order_relaxed);
+    }
+    metrics_set(&cells->accept_moved, handed);
+    if (thread->is_alive) {
+        metrics_set(&cells->cpu_ns, clock_cpu_ns(thread->cpu_clock));
+    }
+}
+
+void metrics_refresh(struct metrics *metrics)
 {
     struct rusage usage;
     struct rlimit limit;
@@ -257,4 +291,7 @@ void metrics_process_refresh(struct metrics *metrics)
     }
     metrics_set(&metrics->process.resident_bytes, resident_read());
     metrics_set(&metrics->process.open_fds, open_fds_count());
+    for (uint32_t i = 0; i < metrics->workers; i++) {
+        worker_refresh(metrics, i);
+    }
 }

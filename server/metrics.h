@@ -193,6 +193,9 @@ struct metrics_process *metrics_process(struct metrics *metrics);
 /* NULL takes it out again; do that before closing what was registered. Taking out keeps the counters' last values. */
 void metrics_rx_set(struct metrics *metrics, uint32_t worker, uint32_t listener, struct rx *rx);
 void metrics_port_set(struct metrics *metrics, uint32_t worker, const _Atomic uint64_t *copied);
+/* The worker's thread begins and ends: between the two its CPU time is read from outside, because a thread that sleeps tells nothing. */
+void metrics_thread_begin(struct metrics *metrics, uint32_t worker);
+void metrics_thread_end(struct metrics *metrics, uint32_t worker);
 void metrics_store_set(struct metrics *metrics, struct store *store);
 /* For the start-up plan and the status page: which receive path a listener took, and why. Copied. */
 void metrics_plan_set(struct metrics *metrics, uint32_t listener, const char *path, const char *why);

@@ -67,6 +67,11 @@ struct metrics_plan {
     char why[512];
 };
 
+struct metrics_thread {
+    bool is_alive;
+    clockid_t cpu_clock;
+};
+
 struct metrics {
     const struct conf *conf;
     uint32_t workers;
@@ -79,12 +84,14 @@ struct metrics {
         lock; /* guards what is below; taken by registering and by readers, never on the data path */
     struct metrics_rx *rx; /* [worker][listener] */
     const _Atomic uint64_t **ports;
+    struct metrics_thread *threads; /* [worker] */
     struct store *store;
     struct metrics_plan *plans;
 };
 
-/* Brings the process's own numbers up to date. */
-void metrics_process_refresh(struct metrics *metrics);
+/* Brings the process's own numbers up to date, and those of workers that only a look from outside keeps current while they sleep.
+ * The lock is held. */
+void metrics_refresh(struct metrics *metrics);
 /* The live or last counters of one receive instance; the lock is held. */
 const struct rx_stats *metrics_rx_stats(const struct metrics_rx *rx);
 /* NULL: it shows none. */

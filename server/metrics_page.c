@@ -159,8 +159,8 @@ char *metrics_status_page(struct metrics *metrics, size_t *len)
     if (to == NULL) {
         return NULL;
     }
-    metrics_process_refresh(metrics);
     pthread_mutex_lock(&metrics->lock);
+    metrics_refresh(metrics);
     head_print(metrics, to);
     tables_print(metrics, to);
     pthread_mutex_unlock(&metrics->lock);

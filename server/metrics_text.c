@@ -476,8 +476,8 @@ char *metrics_text(struct metrics *metrics, size_t *len)
         return NULL;
     }
     metrics_add(&metrics->process.scrapes, 1);
-    metrics_process_refresh(metrics);
     pthread_mutex_lock(&metrics->lock);
+    metrics_refresh(metrics);
     int rc = scrape_gather(&scrape);
     if (rc == 0) {
         build_info_print(metrics->conf, scrape.to);

@@ -24,7 +24,6 @@
 #define THREAD_FILES 256U /* devices of the store, descriptors of the receive side */
 #define THREAD_BUFFERS 16U
 #define THREAD_REAP 4096U /* completions per turn */
-#define THREAD_GAUGE_NS (250 * NS_PER_MS)
 
 enum thread_wake_index { THREAD_WAKE_STORE, THREAD_WAKE_HASH, THREAD_WAKE_FILTER, THREAD_WAKE_MESSAGE };
 
@@ -433,22 +432,14 @@ static void thread_close(struct thread *thread)
 
 /* ---- the loop ------------------------------------------------------------------------------------------------- */
 
-static void thread_gauges(struct thread *thread, uint64_t now_ns, uint64_t *next_ns)
+/* In every turn, right before the wait, because what is not told now is not told until the worker wakes. What is queued counts as handed
+ * to the ring: the wait submits it. */
+static void thread_gauges(struct thread *thread)
 {
-    if (now_ns < *next_ns) {
-        return;
-    }
     struct metrics_worker *cells = thread->worker.cells;
-    *next_ns = now_ns + THREAD_GAUGE_NS;
-    metrics_set(&cells->cpu_ns, clock_thread_cpu_ns());
-    metrics_set(&cells->ring_submitted, thread->uring.submitted);
+    metrics_set(&cells->ring_submitted, thread->uring.submitted + io_uring_sq_ready(&thread->uring.ring));
     metrics_set(&cells->ring_completed, thread->uring.completed);
     metrics_set(&cells->ring_overflows, thread->uring.cq_overflows);
-    uint64_t handed = 0;
-    for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
-        handed += atomic_load_explicit(&thread->rx[i]->stats.conns_handed, memory_order_relaxed);
-    }
-    metrics_set(&cells->accept_moved, handed);
 }
 
 static bool thread_is_done(const struct thread *thread)
@@ -458,11 +449,9 @@ static bool thread_is_done(const struct thread *thread)
 
 static void thread_loop(struct thread *thread)
 {
-    uint64_t gauges_ns = 0;
     for (;;) {
         uint64_t now_ns = clock_monotonic_ns();
         worker_turn(&thread->worker, now_ns, clock_realtime_ns());
-        thread_gauges(thread, now_ns, &gauges_ns);
         if (thread_is_done(thread)) {
             return;
         }
@@ -472,6 +461,7 @@ static void thread_loop(struct thread *thread)
                            : deadline_ns > now_ns    ? deadline_ns - now_ns
                                                      : 0;
         gather_turn(&thread->gather, now_ns, thread->worker.gatherable);
+        thread_gauges(thread);
         int rc = gather_wants(&thread->gather, wait_ns)
                      ? uring_submit_and_gather(&thread->uring, GATHER_COUNT, GATHER_NS)
                      : uring_submit_and_wait(&thread->uring, wait_ns);
@@ -512,8 +502,10 @@ static void *thread_main(void *argument)
     int rc = sem_post(&thread->ready);
     CHECK(rc == 0);
     if (thread->status == 0) {
+        metrics_thread_begin(thread->metrics, thread->index);
         thread_loop(thread);
         thread_close(thread);
+        metrics_thread_end(thread->metrics, thread->index);
     }
     atomic_store(&thread->is_ended, true);
     uint64_t one = 1;

@@ -2,6 +2,7 @@
 /* clock: thin readers of the system's clocks. */
 #include "base/clock.h"
 
+#include <pthread.h>
 #include <time.h>
 
 #include "base/check.h"
@@ -23,7 +24,15 @@ uint64_t clock_realtime_ns(void)
     return clock_read_ns(CLOCK_REALTIME);
 }
 
-uint64_t clock_thread_cpu_ns(void)
+clockid_t clock_thread_cpu(void)
 {
-    return clock_read_ns(CLOCK_THREAD_CPUTIME_ID);
+    clockid_t clock;
+    int rc = pthread_getcpuclockid(pthread_self(), &clock);
+    CHECK(rc == 0);
+    return clock;
+}
+
+uint64_t clock_cpu_ns(clockid_t clock)
+{
+    return clock_read_ns(clock);
 }

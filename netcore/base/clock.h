@@ -7,6 +7,7 @@
 #define BASE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
 #define NS_PER_US 1000ULL
 #define NS_PER_MS 1000000ULL
@@ -17,7 +18,8 @@
 uint64_t clock_monotonic_ns(void);
 /* Nanoseconds since 1970 (CLOCK_REALTIME): for stored times and Date headers only. */
 uint64_t clock_realtime_ns(void);
-/* CPU time of the calling thread in nanoseconds: for metrics. */
-uint64_t clock_thread_cpu_ns(void);
+/* The clock of the calling thread's CPU time, which other threads may read while it lives: for metrics. */
+clockid_t clock_thread_cpu(void);
+uint64_t clock_cpu_ns(clockid_t clock);
 
 #endif

@@ -55,6 +55,15 @@ first=$(value "penstock_requests_total{$bulk,operation=\"PutObject\",status=\"2x
 curl -sf -T "$work/file" "$s3/bucket/three" && scrape
 try "counters go on" has "penstock_requests_total{$bulk,operation=\"PutObject\",status=\"2xx\"}" $((first + 1))
 
+# Many requests in quick succession, then none: a worker that sleeps shows what its last turn did, not what an earlier one had told. Each
+# receive is a completion of the ring.
+sum() { awk -v n="$1" '{ m = $1; sub(/\{.*/, "", m) } m == n { s += $NF } END { printf "%d", s }' "$work/metrics"; }
+curl -s -o "$work/none" "$s3/bucket/none" && scrape
+completed=$(sum penstock_worker_ring_completed_total) received=$(sum penstock_receives_total)
+curl -s -o "$work/#1.none" "$s3/bucket/none-[1-100]"
+current() { scrape && [ $(($(sum penstock_worker_ring_completed_total) - completed)) -ge $(($(sum penstock_receives_total) - received)) ]; }
+try "an idle worker's counters are current" wait_for current
+
 if command -v promtool >/dev/null; then
 	try "promtool accepts the text" promtool check metrics <"$work/metrics"
 else

@@ -5,12 +5,15 @@
  */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "server/admin.h"
 #include "server/metrics.h"
 #include "server/metrics_int.h"
@@ -217,6 +220,51 @@ Test(metrics, counters_of_a_receive_instance_stay_when_it_is_taken_out)
     text = render();
     expect_line(text, "penstock_connections_opened_total{listener=\"a\",protocol=\"s3\",path=\"none\"} 3");
     expect_line(text, "penstock_connections_open{listener=\"a\",protocol=\"s3\",path=\"none\"} 0");
+    free(text);
+}
+
+/* A worker that has done much and sleeps now: nothing of it turns, and what is shown is current all the same. */
+static sem_t worker_has_worked, worker_may_end;
+
+static void *worker_that_sleeps(void *ctx)
+{
+    metrics_thread_begin(ctx, 1);
+    while (clock_cpu_ns(clock_thread_cpu()) < 2 * NS_PER_MS) {
+    }
+    cr_assert(sem_post(&worker_has_worked) == 0);
+    cr_assert(sem_wait(&worker_may_end) == 0);
+    metrics_thread_end(ctx, 1);
+    return NULL;
+}
+
+static double value_of(const char *text, const char *sample)
+{
+    const char *at = strstr(text, sample);
+    cr_assert(at != NULL, "no sample: %s", sample);
+    return strtod(at + strlen(sample), NULL);
+}
+
+Test(metrics, a_sleeping_worker_is_shown_as_it_is, .timeout = 60)
+{
+    static const char sample[] = "\npenstock_worker_cpu_seconds_total{worker=\"1\"} ";
+    struct rx rx = {.info = {.buffer_size = 4096}};
+    pthread_t thread;
+    cr_assert(sem_init(&worker_has_worked, 0, 0) == 0 && sem_init(&worker_may_end, 0, 0) == 0);
+    metrics_rx_set(metrics, 1, 0, &rx);
+    cr_assert(pthread_create(&thread, NULL, worker_that_sleeps, metrics) == 0);
+    cr_assert(sem_wait(&worker_has_worked) == 0);
+    metrics_add(&rx.stats.conns_handed, 4);
+    char *text = render();
+    expect_line(text, "penstock_worker_accept_moved_total{worker=\"0\"} 0");
+    expect_line(text, "penstock_worker_accept_moved_total{worker=\"1\"} 4");
+    cr_expect(value_of(text, sample) >= 0.002);
+    free(text);
+    cr_assert(sem_post(&worker_may_end) == 0);
+    cr_assert(pthread_join(thread, NULL) == 0);
+    metrics_rx_set(metrics, 1, 0, NULL);
+    text = render();
+    expect_line(text, "penstock_worker_accept_moved_total{worker=\"1\"} 4");
+    cr_expect(value_of(text, sample) >= 0.002, "what it had used stays");
     free(text);
 }
 
