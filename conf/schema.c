@@ -181,7 +181,8 @@ const struct schema_row schema_rows[] = {
      .min = 0,
      .max = 1 * DAY,
      .default_text = "30s",
-     .help = "After SIGTERM uploads in flight may finish for this long; what is left then is reset."},
+     .help = "After SIGTERM uploads in flight may finish for this long; what is left then is reset. A device "
+             "that does not answer holds the node up no longer: it then exits with status 1."},
     {.name = "node.log_level",
      .type = SCHEMA_CHOICE,
      .offset = NODE(log_level),
@@ -247,8 +248,8 @@ const struct schema_row schema_rows[] = {
      .max = 10 * MINUTE,
      .default_text = "5s",
      .help = "A device that answers no flush, or no write at all, for so long is suspect: new uploads go to "
-             "the others until it answers, and "
-             "uploads whose writes wait for it fail."},
+             "the others until it answers, and uploads whose payload waits for it are refused (503 "
+             "ServiceUnavailable) and leave nothing."},
     {.name = "store.read_deadline",
      .type = SCHEMA_DURATION,
      .offset = STORE(read_deadline_ns),

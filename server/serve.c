@@ -38,7 +38,8 @@
 
 /* After STOP every connection is reset at once; what then still waits is a device that does not answer. */
 #define SERVE_STOP_TIMEOUT_NS (10 * NS_PER_S)
-#define SERVE_WATCH_NS (2 * NS_PER_S) /* between two questions to the listeners' drivers */
+#define SERVE_STUCK_TIMEOUT_NS (1 * NS_PER_S) /* when one is known not to: for the resets to go out */
+#define SERVE_WATCH_NS (2 * NS_PER_S)         /* between two questions to the listeners' drivers */
 
 enum serve_state { SERVE_STARTING, SERVE_RUNNING, SERVE_DRAINING, SERVE_STOPPING };
 
@@ -51,8 +52,9 @@ struct serve {
     struct worker_shared shared;
     _Atomic int state;
     int signal_fd;
-    int drain_fd; /* eventfd: POST /drain */
-    int ended_fd; /* eventfd: a worker has ended */
+    int drain_fd;  /* eventfd: POST /drain */
+    int ended_fd;  /* eventfd: a worker has ended */
+    int closed_fd; /* eventfd: everything is closed */
     uint32_t threads_started;
     uint64_t deadline_ns;
     uint64_t keys_generation;
@@ -112,7 +114,8 @@ static int serve_open_signals(struct serve *serve, struct err *err)
     serve->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     serve->drain_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     serve->ended_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (serve->signal_fd < 0 || serve->drain_fd < 0 || serve->ended_fd < 0) {
+    serve->closed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (serve->signal_fd < 0 || serve->drain_fd < 0 || serve->ended_fd < 0 || serve->closed_fd < 0) {
         return err_set(err, -errno, "signalfd or eventfd: %s; raise RLIMIT_NOFILE", strerror(errno));
     }
     return 0;
@@ -120,7 +123,7 @@ static int serve_open_signals(struct serve *serve, struct err *err)
 
 static void serve_close_signals(struct serve *serve)
 {
-    int fds[] = {serve->signal_fd, serve->drain_fd, serve->ended_fd};
+    int fds[] = {serve->signal_fd, serve->drain_fd, serve->ended_fd, serve->closed_fd};
     for (size_t i = 0; i < ARRAY_COUNT(fds); i++) {
         if (fds[i] >= 0) {
             close(fds[i]);
@@ -493,15 +496,35 @@ static void serve_drain(struct serve *serve)
     }
 }
 
+/* A device that is past a deadline: what waits for it will hardly come within the next seconds. */
+static uint64_t serve_stop_timeout_ns(const struct serve *serve)
+{
+    static struct store_device_info info; /* 5 KiB; only this thread ends the node. */
+    for (uint32_t i = 0; i < store_device_count(serve->store); i++) {
+        store_device_info(serve->store, i, &info);
+        if (info.state == STORE_DEVICE_SUSPECT) {
+            return SERVE_STUCK_TIMEOUT_NS;
+        }
+    }
+    return SERVE_STOP_TIMEOUT_NS;
+}
+
+/* Nothing that was acknowledged needs an orderly end, so a device that hangs must not keep the process. (What it has in the kernel's
+ * hands may keep the process's entry until the device answers; nobody can change that.) */
+static void serve_leave(void)
+{
+    LOG_ERR("stop_timeout", "why=%s", LOG_Q("a device or the index does not answer; exiting without it"));
+    _exit(1);
+}
+
 static void serve_stop(struct serve *serve)
 {
     if (atomic_load(&serve->state) == SERVE_STOPPING) {
-        LOG_ERR("stop_timeout", "why=%s", LOG_Q("a device or the index does not answer; exiting without it"));
-        _exit(1);
+        serve_leave();
     }
     LOG_WRN("drain_timeout", "action=%s", LOG_Q("resetting what is left"));
     atomic_store(&serve->state, SERVE_STOPPING);
-    serve->deadline_ns = clock_monotonic_ns() + SERVE_STOP_TIMEOUT_NS;
+    serve->deadline_ns = clock_monotonic_ns() + serve_stop_timeout_ns(serve);
     for (uint32_t i = 0; i < serve->threads_started; i++) {
         thread_stop(&serve->threads[i]);
     }
@@ -566,6 +589,28 @@ static void serve_wait(struct serve *serve)
     }
 }
 
+/* Ends the process when closing takes too long (the committer waits for a flush), or when told to by a second signal. */
+static void *serve_closing_main(void *argument)
+{
+    struct serve *serve = argument;
+    struct pollfd fds[] = {{.fd = serve->closed_fd, .events = POLLIN},
+                           {.fd = serve->signal_fd, .events = POLLIN}};
+    for (;;) {
+        int wait_ms = serve_wait_ms(serve);
+        if (wait_ms == 0) {
+            serve_leave();
+        }
+        int rc = poll(fds, ARRAY_COUNT(fds), wait_ms);
+        CHECK(rc >= 0 || errno == EINTR);
+        if (rc > 0 && fds[0].revents != 0) {
+            return NULL;
+        }
+        if (rc > 0) {
+            serve_signal(serve);
+        }
+    }
+}
+
 static void serve_close(struct serve *serve)
 {
     admin_close(serve->admin);
@@ -594,7 +639,26 @@ static void serve_close(struct serve *serve)
         tls_context_close(serve->shared.tls[i]);
     }
     free(serve->threads);
-    serve_close_signals(serve);
+}
+
+/* The workers have ended: what is left is due when the drain is, and not at once either. */
+static void serve_close_watched(struct serve *serve)
+{
+    pthread_t closing;
+    uint64_t first_ns = clock_monotonic_ns() + serve_stop_timeout_ns(serve);
+    serve->deadline_ns = serve->deadline_ns > first_ns ? serve->deadline_ns : first_ns;
+    int rc = pthread_create(&closing, NULL, serve_closing_main, serve);
+    if (rc != 0) {
+        LOG_WRN("closing_not_watched", "error=%s", LOG_Q(err_text(-rc)));
+        serve_close(serve);
+        return;
+    }
+    serve_close(serve);
+    uint64_t one = 1;
+    ssize_t written = write(serve->closed_fd, &one, sizeof(one));
+    CHECK(written == sizeof(one));
+    rc = pthread_join(closing, NULL);
+    CHECK(rc == 0);
 }
 
 int serve_run(const struct conf *conf)
@@ -606,6 +670,7 @@ int serve_run(const struct conf *conf)
     serve.signal_fd = -1;
     serve.drain_fd = -1;
     serve.ended_fd = -1;
+    serve.closed_fd = -1;
     nic_watch_init(&serve.watch);
     log_level_set(conf->node.log_level);
     preflight_raise_files();
@@ -613,6 +678,7 @@ int serve_run(const struct conf *conf)
     if (rc < 0) {
         LOG_ERR("start_failed", "error=%s", LOG_Q(err.text));
         serve_close(&serve);
+        serve_close_signals(&serve);
         return rc;
     }
     atomic_store(&serve.state, SERVE_RUNNING);
@@ -620,7 +686,8 @@ int serve_run(const struct conf *conf)
             conf->listener_count);
     notify_send("READY=1");
     serve_wait(&serve);
-    serve_close(&serve);
+    serve_close_watched(&serve);
+    serve_close_signals(&serve);
     LOG_INF("stopped", "name=%s", conf->node.name);
     return 0;
 }

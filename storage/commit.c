@@ -5,7 +5,7 @@
  *
  * Invariants.
  * 1. A put leaves `waiting` only when, for each device of its mask, a flush that began after the put's arrival has
- *    succeeded (device->covered >= put->arrival), or with an error.
+ *    succeeded (device->covered >= put->arrival), or with an error: the device failed, or is past its deadline.
  * 2. Nothing is answered with 0 before index_commit has returned 0 for the transaction that holds it.
  * 3. Space is released only after the transaction that freed it (or refused it) is durable; after an index failure never.
  * 4. A COPY or COMPLETE is the last of its transaction, so that what is looked up for its answer is what it made.
@@ -168,6 +168,11 @@ int commit_event_fd(const struct commit *commit)
     return commit->puts.event_fd;
 }
 
+bool commit_is_suspect(const struct commit *commit, uint32_t device)
+{
+    return commit->devices[device].is_suspect;
+}
+
 bool commit_is_idle(const struct commit *commit)
 {
     for (uint32_t i = 0; i < STORE_DEVICES_MAX; i++) {
@@ -229,12 +234,13 @@ static uint64_t uncovered(const struct commit *commit, const struct commit_put *
     return left;
 }
 
+/* A device that failed, or whose flush is past its deadline: nobody waits for it any longer. */
 static bool has_failed_device(const struct commit *commit, uint64_t mask)
 {
     for (; mask != 0; mask &= mask - 1) {
         const struct device *device = &commit->devices[__builtin_ctzll(mask)];
         CHECK(device->exists);
-        if (device->has_failed) {
+        if (device->has_failed || device->is_suspect) {
             return true;
         }
     }
@@ -353,10 +359,12 @@ void commit_flush_done(struct commit *commit, uint32_t number, int result, uint6
     promote(commit, now_ns);
 }
 
-/* Marks devices whose flush is late; returns when the next one would be. */
+/* Marks devices whose flush is late, and has those who wait for one refused: their payload is written, so that its space may be
+ * given away although the flush is under way, and what comes later is flushed by a later one. Returns when the next one would be late. */
 static uint64_t watch_flushes(struct commit *commit, uint64_t now_ns)
 {
     uint64_t next = TIME_NEVER;
+    bool is_one_late = false;
     if (commit->options.flush_deadline_ns == 0) {
         return next;
     }
@@ -368,11 +376,15 @@ static uint64_t watch_flushes(struct commit *commit, uint64_t now_ns)
         uint64_t due = device->flush_began_ns + commit->options.flush_deadline_ns;
         if (due <= now_ns) {
             device->is_suspect = true;
+            is_one_late = true;
             commit->ops->device_state(commit->ctx, i, STORE_DEVICE_SUSPECT,
                                       "flush has not answered within its deadline");
         } else if (due < next) {
             next = due;
         }
+    }
+    if (is_one_late) {
+        promote(commit, now_ns);
     }
     return next;
 }

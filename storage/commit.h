@@ -6,8 +6,9 @@
  *
  * It owns the index's writer connection. Payload reaches it already written (every completion seen by the worker); it
  * starts one flush per device at a time, asynchronously, and an upload joins a transaction only when a flush that began
- * after its arrival has succeeded on every device that holds its payload. A device past its flush deadline is suspect
- * and delays nobody else's objects; a failed flush fails its uploads and poisons the device for good.
+ * after its arrival has succeeded on every device that holds its payload. A device past its flush deadline is suspect: the
+ * uploads that wait for it fail, it delays nobody else's objects, and it is good again when the flush succeeds after all. A failed
+ * flush fails its uploads and poisons the device for good.
  *
  *   commit_put_submit/commit_request_submit (any thread)
  *        -> arrived -> [waiting for flushes] -> ready -> in transaction -> answered (ops->answer_*)
@@ -120,6 +121,8 @@ uint64_t commit_step(struct commit *commit, uint64_t now_ns, uint64_t realtime_n
 /* The flush of `device` ended with 0 or -errno. */
 void commit_flush_done(struct commit *commit, uint32_t device, int result, uint64_t now_ns);
 bool commit_is_idle(const struct commit *commit);
+/* Its flush is past the deadline. */
+bool commit_is_suspect(const struct commit *commit, uint32_t device);
 
 /* Any thread. 0, or why nothing is taken any more (index failure). */
 int commit_health(const struct commit *commit);

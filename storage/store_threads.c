@@ -124,6 +124,9 @@ uint64_t store_commit_turn(struct store *store, uint64_t now_ns, uint64_t realti
         if (dev_poll(store->flush_queues[i], now_ns, &io, 1) == 1) {
             commit_flush_done(store->commit, i, io->result, now_ns);
         }
+        if (commit_is_suspect(store->commit, i)) {
+            dev_suspect_set(store->devices[i].dev, true); /* A worker may have had an answer to a write. */
+        }
     }
     return commit_step(store->commit, now_ns, realtime_ns);
 }

@@ -34,8 +34,12 @@ readme-clients: test-clients
 $(O)/penstock-heap: $(O)/server/main.o $(O)/tests/e2e/heap_guard.o $(LIBS) | $(D)/stamp-build
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic -Wl,--wrap=worker_turn,--wrap=worker_close -o $@ $(filter %.o,$^) $(LINK) $(LDLIBS_ALL) -ldl
--include $(O)/tests/e2e/heap_guard.d
-test-e2e: $(O)/penstock-heap
+# The program over devices that can be told to hang: run-hang.py.
+$(O)/penstock-hang: $(O)/server/main.o $(O)/tests/e2e/hang_device.o $(LIBS) | $(D)/stamp-build
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,--wrap=dev_open -o $@ $(filter %.o,$^) $(LINK) $(LDLIBS_ALL)
+-include $(O)/tests/e2e/heap_guard.d $(O)/tests/e2e/hang_device.d
+test-e2e: $(O)/penstock-heap $(O)/penstock-hang
 .PHONY: check-heap
 check-heap: $(O)/penstock-heap clients-of-release
 	@PENSTOCK=$(abspath $(O)/penstock-heap) $(LANE) heap --results $(RESULTS) $(wildcard tests/e2e/run-*)

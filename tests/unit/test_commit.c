@@ -301,7 +301,7 @@ Test(commit, failed_flush_fails_its_puts_and_poisons_the_device)
 Test(commit, hanging_device_is_suspect_and_delays_nobody_else)
 {
     struct fake fake;
-    struct item stuck, healthy;
+    struct item stuck, late, healthy, after;
     fake_open(&fake, 0, 0);
     item_make(&fake, &stuck, "stuck", 1);
     submit(&fake, &stuck);
@@ -309,14 +309,26 @@ Test(commit, hanging_device_is_suspect_and_delays_nobody_else)
     item_make(&fake, &healthy, "healthy", 2);
     submit(&fake, &healthy);
     cr_assert_eq(fake.state[0], STORE_DEVICE_SUSPECT);
+    cr_assert_eq(fake.answered, 1, "who waits for the device is told");
+    cr_assert_eq(stuck.put.status, ERR_DEVICE_FAILED);
+    cr_assert_eq(fake.unseen_count, 1, "and its space is free");
+    item_make(&fake, &late, "late", 1);
+    submit(&fake, &late);
+    cr_assert_eq(late.put.status, ERR_DEVICE_FAILED);
+    cr_assert_eq(fake.answered, 2);
     flush_done(&fake, 1, 0);
     cr_assert_eq(healthy.put.status, 0);
-    cr_assert_eq(stuck.put.status, 0);
-    cr_assert_eq(fake.answered, 1);
+    cr_assert_eq(fake.answered, 3);
     flush_done(&fake, 0, 0);
-    cr_assert_eq(fake.answered, 2);
+    cr_assert_eq(fake.answered, 3);
     cr_assert_eq(fake.state[0], STORE_DEVICE_OK);
-    cr_assert(is_there(&fake, "stuck"));
+    cr_assert(!is_there(&fake, "stuck"), "what was refused does not appear");
+    item_make(&fake, &after, "after", 1);
+    submit(&fake, &after);
+    cr_assert(!is_there(&fake, "after"), "only a flush that began after its arrival counts");
+    flush_done(&fake, 0, 0);
+    cr_assert_eq(after.put.status, 0);
+    cr_assert(is_there(&fake, "after"));
     fake_close(&fake);
 }
 
