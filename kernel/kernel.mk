@@ -27,8 +27,10 @@ kernel-selftest: | $(D)/stamp-build $(D)/stamp-kernel
 KERNEL_CASES ?= netdevsim rx-contract-nsim nsim-zcrx nsim-rx-buf-len socket-rx-buf-len nsim-selftest zcrx-node
 # The software NIC and the netlink API on the patched kernel: with lockdep and KASAN, or KERNEL_VARIANT=minimal without.
 KERNEL_VARIANT ?= lockdep
+# That kernel is some ten times slower under emulation.
+KERNEL_PATIENCE ?= $(if $(filter lockdep,$(KERNEL_VARIANT)),4,1)
 test-vm-kernel: build kernel-$(KERNEL_VARIANT) kernel-selftest $(call progs_of,contract) $(D)/stamp-build $(D)/stamp-vm
-	@tests/vm/run --build $(O) --kernel $(KERNEL_OUT)/$(KERNEL_VARIANT) $(KERNEL_CASES)
+	@tests/vm/run --build $(O) --kernel $(KERNEL_OUT)/$(KERNEL_VARIANT) --patience $(KERNEL_PATIENCE) $(KERNEL_CASES)
 
 ## kernel-module    build the software NIC (patched netdevsim) for Debian's stock kernel
 ## kernel           build a small kernel with the patch series (minutes)

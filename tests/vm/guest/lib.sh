@@ -27,9 +27,9 @@ refused() {
     if out=$("$@" 2>&1); then fail "$what" "'$*' succeeded: $out"; else pass "$what"; fi
 }
 
-# until_true SECONDS COMMAND...: waits for a condition, returns 1 when it did not come true in time.
+# until_true SECONDS COMMAND...: waits for a condition, returns 1 when it did not come true in time (times `--patience`).
 until_true() {
-    end=$(($(cut -d. -f1 /proc/uptime) + $1))
+    end=$(($(cut -d. -f1 /proc/uptime) + $1 * $(cat /vm/patience 2>/dev/null || echo 1)))
     shift
     until "$@" >/dev/null 2>&1; do
         [ "$(cut -d. -f1 /proc/uptime)" -ge "$end" ] && return 1

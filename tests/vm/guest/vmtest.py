@@ -7,6 +7,8 @@ import time
 
 # `make test-vm FULL=1`: everything at the size that the proof asks for; otherwise at what fits CI's time.
 FULL = os.path.exists("/vm/full")
+# How many times longer than usual things may take (`tests/vm/run --patience`).
+PATIENCE = int(open("/vm/patience").read()) if os.path.exists("/vm/patience") else 1
 
 
 def passed(text):
@@ -36,8 +38,8 @@ def note(text):
 
 
 def until(seconds, condition, pause=0.02):
-    """Polls `condition` until it gives something true, which is returned, or None at the deadline."""
-    deadline = time.monotonic() + seconds
+    """Polls `condition` until it gives something true, which is returned, or None at the deadline (times PATIENCE)."""
+    deadline = time.monotonic() + seconds * PATIENCE
     while time.monotonic() < deadline:
         value = condition()
         if value:
