@@ -12,6 +12,7 @@ import pathlib
 import subprocess
 
 import genl
+import rtnl
 import vmtest
 
 BUS = pathlib.Path("/sys/bus/netdevsim")
@@ -110,6 +111,16 @@ class Pair:
         for words in (["10.7.0.0/24", "src", "10.7.0.2"], ["-6", "fd00:7::/64"]):
             family = ["-6"] if words[0] == "-6" else []
             vmtest.run("ip", *family, "-n", "client", "route", "replace", *words[len(family):], "dev", "cli", "initcwnd", "4000")
+
+    def packets_up_to(self, size):
+        """How long TCP packets may be at either end, of IPv4 and IPv6; 65536 is the default, more is BIG TCP.
+
+        The least burst of full_bursts() goes with it: 45 segments of 64 KiB, 180 of 256 KiB.
+        """
+        with client_side():
+            rtnl.set_limits("cli", gso_max_size=size, gso_ipv4_max_size=size)
+        rtnl.set_limits("nic", gro_max_size=size, gro_ipv4_max_size=size)
+        self.client("sh", "-c", f"echo {45 * size // 65536} >/proc/sys/net/ipv4/tcp_min_tso_segs").wait()
 
     def knob(self, name, value, device=0):
         """Sets a file below the port's debugfs folder, e.g. knob("rx_dma/stride", 1)."""
