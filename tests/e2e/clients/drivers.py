@@ -525,7 +525,7 @@ class Curl(Driver):
             # Curl before 8 signs no payload hash by itself.
             sign = ["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", f"{KEY}:{SECRET}", "-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"]
         secure = ["--cacert", self.place.ca] if self.url.startswith("https") else []
-        return [program("curl"), "-sS", "--fail-with-body", "--path-as-is", "-g", *sign, *secure, *arguments]
+        return [program("curl"), "-sS", "--fail-with-body", "-g", *sign, *secure, *arguments]
 
     def curl(self, *arguments, data=None):
         return run(self.command(*arguments), self.env, data)
