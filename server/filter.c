@@ -7,7 +7,6 @@
 #include "server/filter.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
@@ -55,31 +54,9 @@ static void filter_work(struct filter *filter, struct filter_frame *frame)
         frame->job == FILTER_JOB_COMPRESS ? filter_compress(filter, frame) : filter_decompress(filter, frame);
 }
 
-static void *filter_thread(void *argument)
+static void filter_helper_work(void *user, struct mpsc_node *node)
 {
-    struct filter *filter = argument;
-    struct pollfd wait = {.fd = filter->to_thread.event_fd, .events = POLLIN};
-    bool is_stopping = false;
-    while (!is_stopping) {
-        struct mpsc_node *node = mpsc_take_all(&filter->to_thread);
-        if (node == NULL) {
-            int rc = poll(&wait, 1, -1);
-            CHECK(rc >= 0 || errno == EINTR);
-            mpsc_clear(&filter->to_thread);
-            continue;
-        }
-        while (node != NULL) {
-            struct filter_frame *frame = CONTAINER_OF(node, struct filter_frame, node);
-            node = node->next;
-            if (frame->job == FILTER_JOB_STOP) {
-                is_stopping = true;
-            } else {
-                filter_work(filter, frame);
-                mpsc_push(&filter->to_worker, &frame->node);
-            }
-        }
-    }
-    return NULL;
+    filter_work(user, CONTAINER_OF(node, struct filter_frame, node));
 }
 
 /* ---- open and close ------------------------------------------------------------------------------------------- */
@@ -88,11 +65,9 @@ static void filter_memory_close(struct filter *filter)
 {
     free(filter->compress_memory); /* The contexts lie in it. */
     free(filter->decompress_memory);
-    free(filter->stop);
     pool_close(&filter->streams);
     filter->compress_memory = NULL;
     filter->decompress_memory = NULL;
-    filter->stop = NULL;
 }
 
 static int filter_memory_open(struct filter *filter, const struct filter_options *options)
@@ -104,39 +79,13 @@ static int filter_memory_open(struct filter *filter, const struct filter_options
     }
     filter->compress_memory = malloc(compress);
     filter->decompress_memory = malloc(decompress);
-    filter->stop = calloc(1, sizeof(*filter->stop));
     int rc = pool_open(&filter->streams, sizeof(struct filter_stream), options->streams);
-    if (rc < 0 || filter->compress_memory == NULL || filter->decompress_memory == NULL ||
-        filter->stop == NULL) {
+    if (rc < 0 || filter->compress_memory == NULL || filter->decompress_memory == NULL) {
         return -ENOMEM;
     }
     filter->compress = ZSTD_initStaticCCtx(filter->compress_memory, compress);
     filter->decompress = ZSTD_initStaticDCtx(filter->decompress_memory, decompress);
     return filter->compress == NULL || filter->decompress == NULL ? -ENOMEM : 0;
-}
-
-static int filter_thread_open(struct filter *filter)
-{
-    int rc = mpsc_open(&filter->to_thread);
-    if (rc < 0) {
-        return rc;
-    }
-    rc = mpsc_open(&filter->to_worker);
-    if (rc < 0) {
-        goto close_to_thread;
-    }
-    rc = -pthread_create(&filter->thread, NULL, filter_thread, filter);
-    if (rc < 0) {
-        goto close_to_worker;
-    }
-    filter->has_thread = true;
-    return 0;
-
-close_to_worker:
-    mpsc_close(&filter->to_worker);
-close_to_thread:
-    mpsc_close(&filter->to_thread);
-    return rc;
 }
 
 int filter_open(struct filter *filter, const struct filter_options *options, struct err *err)
@@ -145,7 +94,7 @@ int filter_open(struct filter *filter, const struct filter_options *options, str
     list_init(&filter->done);
     int rc = filter_memory_open(filter, options);
     if (rc == 0 && options->wants_thread) {
-        rc = filter_thread_open(filter);
+        rc = helper_open(&filter->helper, "compression", filter_helper_work, filter);
     }
     if (rc < 0) {
         filter_memory_close(filter);
@@ -158,21 +107,13 @@ int filter_open(struct filter *filter, const struct filter_options *options, str
 
 void filter_close(struct filter *filter)
 {
-    if (filter->has_thread) {
-        filter->stop->job = FILTER_JOB_STOP;
-        mpsc_push(&filter->to_thread, &filter->stop->node);
-        int rc = pthread_join(filter->thread, NULL);
-        CHECK(rc == 0);
-        mpsc_close(&filter->to_worker);
-        mpsc_close(&filter->to_thread);
-        filter->has_thread = false;
-    }
+    (void)helper_close(&filter->helper); /* No frame is out: their streams are closed. */
     filter_memory_close(filter);
 }
 
 int filter_event_fd(const struct filter *filter)
 {
-    return filter->has_thread ? filter->to_worker.event_fd : -1;
+    return helper_event_fd(&filter->helper);
 }
 
 /* ---- frames --------------------------------------------------------------------------------------------------- */
@@ -184,8 +125,8 @@ void filter_submit(struct filter_frame *frame, enum filter_job job, int level)
     frame->state = FILTER_BUSY;
     frame->job = job;
     frame->level = level;
-    if (filter->has_thread) {
-        mpsc_push(&filter->to_thread, &frame->node);
+    if (filter->helper.is_open) {
+        helper_submit(&filter->helper, &frame->node);
     } else {
         list_append(&filter->done, &frame->link);
     }
@@ -193,7 +134,7 @@ void filter_submit(struct filter_frame *frame, enum filter_job job, int level)
 
 static void filter_collect(struct filter *filter)
 {
-    struct mpsc_node *node = mpsc_collect(&filter->to_worker);
+    struct mpsc_node *node = helper_collect(&filter->helper);
     while (node != NULL) {
         struct filter_frame *frame = CONTAINER_OF(node, struct filter_frame, node);
         node = node->next;
@@ -203,7 +144,7 @@ static void filter_collect(struct filter *filter)
 
 struct filter_frame *filter_poll(struct filter *filter)
 {
-    if (filter->has_thread) {
+    if (filter->helper.is_open) {
         filter_collect(filter);
     }
     struct list *node = list_take_first(&filter->done);
@@ -212,7 +153,7 @@ struct filter_frame *filter_poll(struct filter *filter)
     }
     struct filter_frame *frame = CONTAINER_OF(node, struct filter_frame, link);
     CHECK(frame->state == FILTER_BUSY);
-    if (!filter->has_thread) {
+    if (!filter->helper.is_open) {
         filter_work(filter, frame);
     }
     frame->state = FILTER_READY;

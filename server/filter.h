@@ -13,23 +13,22 @@
 #ifndef SERVER_FILTER_H
 #define SERVER_FILTER_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/list.h"
-#include "base/mpsc.h"
 #include "base/pool.h"
 #include "base/slice.h"
 #include "conf/conf.h"
+#include "server/helper.h"
 #include "server/zframe.h"
 
 #define FILTER_FRAMES 2U
 
 enum filter_state { FILTER_FREE = 0, FILTER_FILLING, FILTER_BUSY, FILTER_READY, FILTER_OUT };
 /* PASS: nothing to be done, but in its turn. */
-enum filter_job { FILTER_JOB_COMPRESS = 1, FILTER_JOB_DECOMPRESS, FILTER_JOB_PASS, FILTER_JOB_STOP };
+enum filter_job { FILTER_JOB_COMPRESS = 1, FILTER_JOB_DECOMPRESS, FILTER_JOB_PASS };
 
 struct filter_stream;
 
@@ -68,18 +67,13 @@ struct filter_options {
 };
 
 struct filter {
-    bool has_thread;
-    bool is_stopped;
+    struct helper helper; /* closed: work is done in filter_poll */
     struct pool streams;
     void *compress_memory; /* workspaces of the contexts */
     void *decompress_memory;
     struct ZSTD_CCtx_s *compress;
     struct ZSTD_DCtx_s *decompress;
-    struct list done; /* submitted frames, without a thread; else frames taken from to_worker */
-    struct mpsc to_thread;
-    struct mpsc to_worker;
-    struct filter_frame *stop;
-    pthread_t thread;
+    struct list done; /* submitted frames, without a thread; else frames taken from the helper */
 };
 
 _Static_assert(sizeof(struct filter_stream) + 64 <= CONF_COMPRESSION_STREAM_SIZE,

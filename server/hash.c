@@ -8,14 +8,12 @@
  */
 #include "server/hash.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 
-enum hash_job_kind { HASH_JOB_UPDATE, HASH_JOB_FINISH, HASH_JOB_STOP };
+enum hash_job_kind { HASH_JOB_UPDATE, HASH_JOB_FINISH };
 
 struct hash_job {
     struct mpsc_node node;
@@ -48,33 +46,15 @@ static void hash_compute_final(struct hash_stream *stream)
 
 /* ---- the thread ----------------------------------------------------------------------------------------------- */
 
-static void *hasher_thread(void *argument)
+static void hasher_work(void *user, struct mpsc_node *node)
 {
-    struct hasher *hasher = argument;
-    struct pollfd wait = {.fd = hasher->to_thread.event_fd, .events = POLLIN};
-    bool is_stopping = false;
-    while (!is_stopping) {
-        struct mpsc_node *node = mpsc_take_all(&hasher->to_thread);
-        if (node == NULL) {
-            int rc = poll(&wait, 1, -1);
-            CHECK(rc >= 0 || errno == EINTR);
-            mpsc_clear(&hasher->to_thread);
-            continue;
-        }
-        while (node != NULL) {
-            struct hash_job *job = CONTAINER_OF(node, struct hash_job, node);
-            node = node->next;
-            if (job->kind == HASH_JOB_UPDATE) {
-                hash_compute(job->stream, &job->slice, true);
-            } else if (job->kind == HASH_JOB_FINISH) {
-                hash_compute_final(job->stream);
-            } else {
-                is_stopping = true;
-            }
-            mpsc_push(&hasher->to_worker, &job->node);
-        }
+    (void)user; /* a job names its stream */
+    struct hash_job *job = CONTAINER_OF(node, struct hash_job, node);
+    if (job->kind == HASH_JOB_UPDATE) {
+        hash_compute(job->stream, &job->slice, true);
+    } else {
+        hash_compute_final(job->stream);
     }
-    return NULL;
 }
 
 /* ---- the worker's side ---------------------------------------------------------------------------------------- */
@@ -86,32 +66,16 @@ int hasher_open(struct hasher *hasher, const struct hasher_options *options, str
     if (!options->wants_thread) {
         return 0;
     }
-    int rc = pool_open(&hasher->jobs, sizeof(struct hash_job), options->jobs_max + 1);
+    int rc = pool_open(&hasher->jobs, sizeof(struct hash_job), options->jobs_max);
     if (rc < 0) {
         return err_set(err, rc, "no memory for %u hash jobs; lower the receive areas", options->jobs_max);
     }
-    rc = mpsc_open(&hasher->to_thread);
+    rc = helper_open(&hasher->helper, "digests", hasher_work, NULL);
     if (rc < 0) {
-        goto close_jobs;
+        pool_close(&hasher->jobs);
+        return err_set(err, rc, "cannot start the digest thread: %s", err_text(rc));
     }
-    rc = mpsc_open(&hasher->to_worker);
-    if (rc < 0) {
-        goto close_to_thread;
-    }
-    rc = -pthread_create(&hasher->thread, NULL, hasher_thread, hasher);
-    if (rc < 0) {
-        goto close_to_worker;
-    }
-    hasher->has_thread = true;
     return 0;
-
-close_to_worker:
-    mpsc_close(&hasher->to_worker);
-close_to_thread:
-    mpsc_close(&hasher->to_thread);
-close_jobs:
-    pool_close(&hasher->jobs);
-    return err_set(err, rc, "cannot start the hash thread: %s", err_text(rc));
 }
 
 static void hasher_take_back(struct hasher *hasher, struct hash_job *job)
@@ -125,20 +89,17 @@ static void hasher_take_back(struct hasher *hasher, struct hash_job *job)
         if (stream->is_cancelled && stream->jobs == 0) {
             list_append(&hasher->finished, &stream->link);
         }
-    } else if (job->kind == HASH_JOB_FINISH) {
+    } else {
         CHECK(stream->jobs > 0);
         stream->jobs--;
         stream->is_finished = true;
         list_append(&hasher->finished, &stream->link);
-    } else {
-        hasher->is_stopping = true;
     }
     pool_give(&hasher->jobs, job);
 }
 
-static void hasher_collect(struct hasher *hasher)
+static void hasher_take_back_all(struct hasher *hasher, struct mpsc_node *node)
 {
-    struct mpsc_node *node = mpsc_collect(&hasher->to_worker);
     while (node != NULL) {
         struct hash_job *job = CONTAINER_OF(node, struct hash_job, node);
         node = node->next;
@@ -146,22 +107,13 @@ static void hasher_collect(struct hasher *hasher)
     }
 }
 
-/* Blocks until the thread has given something back. Only when jobs ran out, which sizing makes rare, and at the end. */
-static void hasher_wait(struct hasher *hasher)
-{
-    struct pollfd wait = {.fd = hasher->to_worker.event_fd, .events = POLLIN};
-    int rc = poll(&wait, 1, -1);
-    CHECK(rc >= 0 || errno == EINTR);
-    mpsc_clear(&hasher->to_worker); /* A signal left over beside an empty queue would end every wait. */
-    hasher_collect(hasher);
-}
-
 static struct hash_job *hasher_job(struct hasher *hasher)
 {
     struct hash_job *job = pool_take(&hasher->jobs);
     while (job == NULL) { /* Bounded: the thread only computes, so it always gives a job back. */
         hasher->starved++;
-        hasher_wait(hasher);
+        helper_wait(&hasher->helper);
+        hasher_take_back_all(hasher, helper_collect(&hasher->helper));
         job = pool_take(&hasher->jobs);
     }
     return job;
@@ -176,35 +128,26 @@ static void hasher_push(struct hasher *hasher, enum hash_job_kind kind, struct h
     if (slice != NULL) {
         job->slice = *slice;
     }
-    mpsc_push(&hasher->to_thread, &job->node);
+    helper_submit(&hasher->helper, &job->node);
 }
 
 void hasher_close(struct hasher *hasher)
 {
-    if (!hasher->has_thread) {
-        return;
+    if (hasher->helper.is_open) {
+        hasher_take_back_all(hasher, helper_close(&hasher->helper));
+        pool_close(&hasher->jobs);
     }
-    hasher_push(hasher, HASH_JOB_STOP, NULL, NULL);
-    while (!hasher->is_stopping) {
-        hasher_wait(hasher);
-    }
-    int rc = pthread_join(hasher->thread, NULL);
-    CHECK(rc == 0);
-    mpsc_close(&hasher->to_worker);
-    mpsc_close(&hasher->to_thread);
-    pool_close(&hasher->jobs);
-    hasher->has_thread = false;
 }
 
 int hasher_event_fd(const struct hasher *hasher)
 {
-    return hasher->has_thread ? hasher->to_worker.event_fd : -1;
+    return helper_event_fd(&hasher->helper);
 }
 
 struct hash_stream *hasher_poll(struct hasher *hasher)
 {
-    if (hasher->has_thread) {
-        hasher_collect(hasher);
+    if (hasher->helper.is_open) {
+        hasher_take_back_all(hasher, helper_collect(&hasher->helper));
     }
     struct list *node = list_take_first(&hasher->finished);
     return node == NULL ? NULL : CONTAINER_OF(node, struct hash_stream, link);
@@ -242,7 +185,7 @@ int hash_add(struct hash_stream *stream, enum s3_checksum_kind kind)
     int rc = s3_checksum_open(&stream->sums[stream->count].state, kind);
     if (rc == 0) {
         stream->count++;
-        stream->is_threaded |= stream->hasher->has_thread && hash_kind_is_heavy(kind);
+        stream->is_threaded |= stream->hasher->helper.is_open && hash_kind_is_heavy(kind);
     }
     return rc;
 }

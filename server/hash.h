@@ -15,12 +15,10 @@
 
 #include "base/err.h"
 #include "base/list.h"
-#include "base/mpsc.h"
 #include "base/pool.h"
 #include "base/slice.h"
+#include "server/helper.h"
 #include "server/s3_checksum.h"
-
-#include <pthread.h>
 
 #define HASH_KINDS_MAX 4U
 
@@ -49,14 +47,10 @@ struct hasher_options {
 };
 
 struct hasher {
-    bool has_thread;
-    bool is_stopping; /* read by the thread through a stop job only */
+    struct helper helper; /* closed: everything is computed where it is fed */
     struct pool jobs;
-    struct mpsc to_thread;
-    struct mpsc to_worker; /* its eventfd wakes the worker */
-    struct list finished;  /* streams to return from hasher_poll */
-    pthread_t thread;
-    uint64_t starved; /* times no job was free, so that a digest was computed by waiting for the thread */
+    struct list finished; /* streams to return from hasher_poll */
+    uint64_t starved;     /* times no job was free, so that a digest was computed by waiting for the thread */
 };
 
 int hasher_open(struct hasher *hasher, const struct hasher_options *options, struct err *err);

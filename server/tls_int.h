@@ -3,10 +3,8 @@
 #ifndef SERVER_TLS_INT_H
 #define SERVER_TLS_INT_H
 
-#include <pthread.h>
-
 #include "base/list.h"
-#include "base/mpsc.h"
+#include "server/helper.h"
 #include "server/tls_rx.h"
 
 #define TLS_IN_SLICES 8U                        /* ciphertext slices of one connection; a power of two */
@@ -143,11 +141,7 @@ struct tls_rx {
     uint64_t starved_count;
     bool may_wake; /* a buffer came free while somebody waited */
 
-    pthread_t helper;
-    bool has_helper;
-    struct mpsc to_helper;
-    struct mpsc to_worker;
-    struct mpsc_node stop;
+    struct helper helper;
     uint32_t jobs; /* at the helper */
     struct tls_wake wake;
 };

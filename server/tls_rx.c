@@ -49,7 +49,7 @@ static void tls_wake_arm(struct tls_rx *tls)
         return;
     }
     struct io_uring_sqe *sqe = uring_sqe(tls->uring);
-    io_uring_prep_poll_multishot(sqe, tls->to_worker.event_fd, POLLIN);
+    io_uring_prep_poll_multishot(sqe, helper_event_fd(&tls->helper), POLLIN);
     uring_sqe_bind(sqe, URING_CLASS_FILTER, &tls->wake);
     tls->wake.is_armed = true;
 }
