@@ -191,6 +191,11 @@ static int check_path(const struct conf *conf, const struct conf_listener *liste
                            "device, and nobody could decrypt it",
                            conf_receive_text(listener->receive));
     }
+    if (listener->busy_poll_ns != 0 && listener->receive != CONF_RECEIVE_AF_XDP &&
+        listener->receive != CONF_RECEIVE_AUTO) {
+        return place_error(place, &listener->busy_poll_ns, err,
+                           "only af_xdp polls: set receive: af_xdp or auto, or remove busy_poll");
+    }
     if (listener->receive == CONF_RECEIVE_SOCKET) {
         return place_is_given(place, &listener->queues) && listener->rx_buffer_size == 0
                    ? place_error(

@@ -133,6 +133,7 @@ struct conf_listener {
     uint64_t rx_area_size;   /* bytes per worker */
     char interface[CONF_INTERFACE_SIZE]; /* "" : found by the address */
     struct conf_numbers queues;
+    uint64_t busy_poll_ns; /* af_xdp; 0: never */
     struct conf_numbers cpus;
     enum arena_pages hugepages;
     enum conf_etag etag;

@@ -430,6 +430,17 @@ const struct schema_row schema_rows[] = {
              "without it, all queues of the interface. socket: those that get rx_buffer_size; without it, "
              "all that "
              "RSS uses."},
+    {.name = "listeners[].busy_poll",
+     .type = SCHEMA_DURATION,
+     .offset = LISTENER(busy_poll_ns),
+     .min = 0,
+     .max = 1 * SECOND,
+     .default_text = "0",
+     .help =
+         "af_xdp: for so long after the last frame a worker asks the NIC for more instead of sleeping, with "
+         "its interrupts held back: less delay, for a CPU that is busy as long as there is traffic. 0: "
+         "never. "
+         "The largest of an interface's listeners holds. manage_nic: true sets what the NIC needs for it."},
     {.name = "listeners[].cpus",
      .type = SCHEMA_NUMBERS,
      .offset = LISTENER(cpus),

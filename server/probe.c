@@ -315,6 +315,12 @@ static void nic_print(const struct probe_host *host, const char *interface, uint
     printf("  af_xdp %s\n", text);
     probe_nic_socket(nic, text);
     printf("  socket %s\n", text);
+    if (nic->has_irq_defer && (nic->xdp_features & NETDEV_XDP_ACT_BASIC) != 0) {
+        printf("  busy_poll: napi_defer_hard_irqs %u, gro_flush_timeout %llu: interrupts %s while a worker "
+               "polls\n",
+               nic->irq_defer, (unsigned long long)nic->flush_ns,
+               nic->irq_defer != 0 && nic->flush_ns != 0 ? "stay away" : "go on");
+    }
     queues_print(nic);
     nic_state_free(nic);
     free(nic);

@@ -200,7 +200,7 @@ static uint32_t steps_open(const struct nic_plan *nic, char *text, size_t size)
     size_t used = 0;
     text[0] = '\0';
     for (uint32_t i = 0; i < nic->step_count; i++) {
-        if (nic->steps[i].is_reported) {
+        if (nic->steps[i].is_reported || nic->steps[i].is_optional) {
             continue;
         }
         int len = snprintf(text + used, size - used, "%s%s", count == 0 ? "" : " && ", nic->steps[i].command);
@@ -318,8 +318,39 @@ static void xdp_nic_plan(const struct conf *conf, uint32_t index, const struct n
                                 .want_ipv6 = of_listener.want_ipv6,
                                 .address4 = of_listener.address4};
     nic_plan_xdp(state, host, nic);
+    if (conf->listeners[index].busy_poll_ns != 0) {
+        nic_plan_busy_poll(state, nic);
+    }
     if (wish.queue_count > 0) {
         nic_plan_xdp_queues(state, &wish, nic);
+    }
+}
+
+/* What becomes of busy polling, for the line that says which path was taken. */
+static void busy_note(const struct conf_listener *listener, const struct nic_state *state,
+                      const struct nic_plan *nic, struct receive_plan *plan)
+{
+    const struct nic_step *step = NULL;
+    for (uint32_t i = 0; i < nic->step_count; i++) {
+        step = nic->steps[i].kind == NIC_STEP_DEFER ? &nic->steps[i] : step;
+    }
+    if (listener->busy_poll_ns == 0) {
+        return;
+    }
+    if (!state->has_irq_defer) {
+        (void)snprintf(plan->note, sizeof(plan->note),
+                       "busy_poll: this kernel cannot hold the interrupts of %s back meanwhile", state->name);
+    } else if (step == NULL) {
+        (void)snprintf(
+            plan->note, sizeof(plan->note),
+            "busy_poll: interrupts are held back (napi_defer_hard_irqs %u, gro_flush_timeout %llu)",
+            state->irq_defer, (unsigned long long)state->flush_ns);
+    } else if (listener->manage_nic) {
+        (void)snprintf(plan->note, sizeof(plan->note), "busy_poll: the node runs `%.300s`", step->command);
+    } else {
+        (void)snprintf(plan->note, sizeof(plan->note),
+                       "busy_poll: interrupts go on meanwhile; run `%.200s`, or set manage_nic: true",
+                       step->command);
     }
 }
 
@@ -345,6 +376,7 @@ int receive_xdp_judge(const struct conf *conf, uint32_t index, const struct nic_
             "%s is not prepared; run `%s`, or set manage_nic: true and the node does and undoes it",
             plan->interface, commands);
     }
+    busy_note(listener, state, nic, plan);
     return 0;
 }
 

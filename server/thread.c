@@ -214,6 +214,9 @@ static void thread_share(const struct thread *thread, uint32_t index, const uint
         if (conf->limits.buffers_per_connection_max > share->conn_buffers_max) {
             share->conn_buffers_max = conf->limits.buffers_per_connection_max;
         }
+        if (conf->busy_poll_ns > share->busy_poll_ns) {
+            share->busy_poll_ns = conf->busy_poll_ns;
+        }
     }
     share_queues(thread, index, share);
 }

@@ -83,6 +83,9 @@ struct nic_state {
     uint32_t hds_thresh, hds_thresh_max;
     uint32_t rx_buf_len, rx_buf_len_max; /* device-wide, where the kernel has it; 0: not offered */
     struct nic_feature gro_hw, ntuple, lro, gro, vlan_strip;
+    bool has_irq_defer;    /* the kernel lets interrupts be held back for who polls */
+    uint32_t irq_defer;    /* napi_defer_hard_irqs */
+    uint64_t flush_ns;     /* gro_flush_timeout */
     uint32_t vlans;        /* VLAN interfaces on it */
     uint64_t xdp_features; /* NETDEV_XDP_ACT_*; 0 also when not reported */
     bool xdp_attached;
@@ -117,6 +120,7 @@ enum nic_step_kind {
     NIC_STEP_CHANNELS, /* combined */
     NIC_STEP_RSS,      /* main table: equal over the first `value` queues */
     NIC_STEP_CONTEXT,  /* an RSS context of its own: equal over `count` queues from `value` on */
+    NIC_STEP_DEFER,    /* value: interrupts held back, flush_ns */
     NIC_STEP_BUF_LEN,  /* queue, value; found: what undoing sets, 0 for the device's own */
     NIC_STEP_RULE      /* rule */
 };
@@ -132,7 +136,9 @@ struct nic_step {
     uint32_t found;
     enum nic_switch data_split;
     struct ethtool_rx_flow_spec rule;
+    uint64_t flush_ns;
     uint32_t context; /* of a rule with FLOW_RSS */
+    bool is_optional; /* it works without, less well */
     bool is_reported; /* the kernel reports this state already, but a report is no proof that it was set */
     char command[NIC_TEXT_MAX]; /* what a person would type */
     char reason[NIC_TEXT_MAX];
@@ -186,6 +192,10 @@ struct nic_xdp_wish {
  * Frames on a queue that no worker serves would be dropped. */
 void nic_plan_xdp_queues(const struct nic_state *state, const struct nic_xdp_wish *wish,
                          struct nic_plan *plan);
+
+/* Adds to a plan what busy polling needs so that interrupts stay away while a worker polls: nothing if somebody has set it, or the
+ * kernel does not have it. The step is optional. */
+void nic_plan_busy_poll(const struct nic_state *state, struct nic_plan *plan);
 
 /* The largest receive buffer the driver is known to take, bytes; 0: only its default; UINT32_MAX: not known. */
 uint32_t nic_driver_buffer_max(const char *driver);

@@ -9,7 +9,7 @@
  *   feature NAME FOUND SET      rings SPLIT_FOUND HDS_FOUND      channels FOUND SET
  *   rss SIZE Q,Q,Q,...          context FIRST COUNT ID,ID,...  (the ids found: the new one's is not known before it is made)
  *   rule TYPE ADDRESS PORT QUEUE SOURCE_PORT SOURCE_MASK       (found again by its match)
- *   length QUEUE FOUND SET
+ *   length QUEUE FOUND SET      defer FOUND FLUSH_FOUND SET FLUSH_SET
  */
 #include <dirent.h>
 #include <errno.h>
@@ -102,6 +102,28 @@ static int set_channels(struct nic_setter *setter, uint32_t combined)
         return -ENOMEM;
     }
     return setter_call(setter, message);
+}
+
+/* There is no netlink message for the device's own values. 0 or -errno. */
+static int write_sysfs(const char *interface, const char *file, uint64_t value)
+{
+    char path[128];
+    char text[24];
+    int len = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)value);
+    (void)snprintf(path, sizeof(path), "/sys/class/net/%.15s/%s", interface, file); /* It fits. */
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    int rc = write(fd, text, (size_t)len) == len ? 0 : -errno;
+    close(fd);
+    return rc;
+}
+
+static int set_defer(const struct nic_setter *setter, uint32_t defer, uint64_t flush_ns)
+{
+    int rc = write_sysfs(setter->interface, "napi_defer_hard_irqs", defer);
+    return rc < 0 ? rc : write_sysfs(setter->interface, "gro_flush_timeout", flush_ns);
 }
 
 /* Another family than the rest, opened for the occasion. 0 takes the queue's own length back. */
@@ -305,6 +327,10 @@ static int journal_step(int fd, const struct nic_state *state, const struct nic_
         return journal_rss(fd, state);
     case NIC_STEP_CONTEXT:
         return journal_context(fd, state, step);
+    case NIC_STEP_DEFER:
+        snprintf(line, sizeof(line), "defer %u %llu %u %llu\n", state->irq_defer,
+                 (unsigned long long)state->flush_ns, step->value, (unsigned long long)step->flush_ns);
+        break;
     case NIC_STEP_BUF_LEN:
         snprintf(line, sizeof(line), "length %u %u %u\n", step->queue, step->found, step->value);
         break;
@@ -332,6 +358,8 @@ static int apply_step(struct nic_setter *setter, const struct nic_state *state, 
     case NIC_STEP_CONTEXT:
         setter->context = ETH_RXFH_CONTEXT_ALLOC;
         return set_rss_equal(setter, main_context(state)->size, step->value, step->count, &setter->context);
+    case NIC_STEP_DEFER:
+        return set_defer(setter, step->value, step->flush_ns);
     case NIC_STEP_BUF_LEN:
         return set_buf_len(setter, step->queue, step->value);
     default:
@@ -349,6 +377,11 @@ static int apply_steps(struct nic_setter *setter, const struct nic_state *state,
             return err_set(err, rc, "cannot write the journal of %s: %s", state->name, err_text(rc));
         }
         rc = apply_step(setter, state, step);
+        if (rc < 0 && step->is_optional) {
+            LOG_WRN("nic_unchanged", "interface=%s command=%s error=%s", state->name, LOG_Q(step->command),
+                    LOG_Q(err_text(rc)));
+            continue;
+        }
         if (rc < 0) {
             return err_set(err, rc, "%s: `%s` was refused: %s%s%s", state->name, step->command, err_text(rc),
                            setter->words[0] != '\0' ? ": " : "", setter->words);
@@ -509,6 +542,28 @@ static int undo_buf_len(struct nic_setter *setter, const struct nic_state *state
     return set_buf_len(setter, index, found);
 }
 
+static int undo_defer(struct nic_setter *setter, const struct nic_state *state, const char *text)
+{
+    unsigned defer = 0;
+    unsigned set_to = 0;
+    unsigned long long flush = 0;
+    unsigned long long flush_set = 0;
+    if (sscanf(text, "%u %llu %u %llu", &defer, &flush, &set_to, &flush_set) != 4) {
+        return -EINVAL;
+    }
+    if (state->irq_defer == defer && state->flush_ns == flush) {
+        return 0;
+    }
+    bool is_ours = (state->irq_defer == set_to || state->irq_defer == defer) &&
+                   (state->flush_ns == flush_set || state->flush_ns == flush); /* perhaps only half was set */
+    if (!is_ours) {
+        LOG_INF("nic_left_alone", "interface=%s napi_defer_hard_irqs=%u gro_flush_timeout=%llu", state->name,
+                state->irq_defer, (unsigned long long)state->flush_ns);
+        return 0;
+    }
+    return set_defer(setter, defer, flush);
+}
+
 static int undo_line(struct nic_setter *setter, const struct nic_state *state, const char *line)
 {
     char name[32];
@@ -531,6 +586,9 @@ static int undo_line(struct nic_setter *setter, const struct nic_state *state, c
     }
     if (strncmp(line, "rule ", 5) == 0) {
         return undo_rule(setter, state, line + 5);
+    }
+    if (strncmp(line, "defer ", 6) == 0) {
+        return undo_defer(setter, state, line + 6);
     }
     if (strncmp(line, "length ", 7) == 0) {
         return undo_buf_len(setter, state, line + 7);

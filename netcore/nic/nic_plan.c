@@ -320,6 +320,27 @@ void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host
     }
 }
 
+/* A queue that a worker polls needs no interrupt. Without polls the timer polls in its place, and after this many of its runs that found
+ * nothing the interrupt is switched on again: so an idle NIC is late once, by their sum. Documentation/networking/napi.rst. */
+#define BUSY_POLL_DEFER 2U
+#define BUSY_POLL_FLUSH_NS 200000U
+
+void nic_plan_busy_poll(const struct nic_state *state, struct nic_plan *plan)
+{
+    if (!state->has_irq_defer || (state->irq_defer != 0 && state->flush_ns != 0)) {
+        return;
+    }
+    struct nic_step *step = nic_plan_step(plan, NIC_STEP_DEFER);
+    step->is_optional = true;
+    step->value = state->irq_defer != 0 ? state->irq_defer : BUSY_POLL_DEFER;
+    step->flush_ns = state->flush_ns != 0 ? state->flush_ns : BUSY_POLL_FLUSH_NS;
+    snprintf(step->command, sizeof(step->command),
+             "echo %u > /sys/class/net/%s/napi_defer_hard_irqs && echo %llu > "
+             "/sys/class/net/%s/gro_flush_timeout",
+             step->value, state->name, (unsigned long long)step->flush_ns, state->name);
+    snprintf(step->reason, sizeof(step->reason), "interrupts stay away while a worker polls (busy_poll)");
+}
+
 static bool xdp_wish_has(const struct nic_xdp_wish *wish, uint64_t queue)
 {
     for (uint32_t i = 0; i < wish->queue_count; i++) {

@@ -113,6 +113,11 @@ static void read_link(struct nic_state *state)
     state->mtu = (uint32_t)read_sysfs_number(state->name, "mtu", 0);
     state->numa_node = (int)read_sysfs_number(state->name, "device/numa_node", -1);
     state->virtual_functions = (uint32_t)read_sysfs_number(state->name, "device/sriov_numvfs", 0);
+    long defer = read_sysfs_number(state->name, "napi_defer_hard_irqs", -1);
+    long flush = read_sysfs_number(state->name, "gro_flush_timeout", -1);
+    state->has_irq_defer = defer >= 0 && flush >= 0;
+    state->irq_defer = defer > 0 ? (uint32_t)defer : 0;
+    state->flush_ns = flush > 0 ? (uint64_t)flush : 0;
     state->rx_queues = count_rx_queues(state->name);
     struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
     if (nic_ioctl(state->name, &info) == 0) {

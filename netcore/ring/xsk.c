@@ -411,6 +411,35 @@ void xsk_wake(struct xsk *xsk)
     xsk->stats.wakeups++;
 }
 
+/* The microseconds are for callers that block, which we never are; but without any the kernel does not poll at all. */
+#define BUSY_MICROSECONDS 20
+
+static int busy_options(int fd, bool is_on, uint32_t frames)
+{
+    int prefer = is_on ? 1 : 0;
+    int microseconds = is_on ? BUSY_MICROSECONDS : 0;
+    int budget = (int)frames;
+    bool is_set = setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL, &microseconds, sizeof(microseconds)) == 0 &&
+                  setsockopt(fd, SOL_SOCKET, SO_PREFER_BUSY_POLL, &prefer, sizeof(prefer)) == 0 &&
+                  setsockopt(fd, SOL_SOCKET, SO_BUSY_POLL_BUDGET, &budget, sizeof(budget)) == 0;
+    return is_set ? 0 : -errno;
+}
+
+int xsk_busy_set(struct xsk *xsk, bool is_on, uint32_t frames)
+{
+    int rc = busy_options(xsk->fd, is_on, frames);
+    if (rc < 0 && is_on) {
+        (void)busy_options(xsk->fd, false, frames); /* What this cannot lower was never raised. */
+    }
+    return rc;
+}
+
+void xsk_busy_poll(struct xsk *xsk)
+{
+    xsk->stats.busy_polls++;
+    (void)recvfrom(xsk->fd, NULL, 0, MSG_DONTWAIT, NULL, NULL); /* What is wrong shows when sending. */
+}
+
 /* ---- receiving ---------------------------------------------------------------------------------------------------- */
 
 /* A descriptor of the kernel's. False: it names a frame that the kernel does not have, or bytes outside. */

@@ -62,6 +62,7 @@ struct xsk_stats {
     uint64_t received, received_bytes;
     uint64_t sent, sent_bytes, completed;
     uint64_t wakeups;
+    uint64_t busy_polls;  /* times the driver was asked to work in our own time */
     uint64_t tx_busy;     /* a wake-up that the driver asked to repeat */
     uint64_t tx_no_room;  /* no frame or no place in the ring */
     uint64_t tx_lost;     /* given back unsent by xsk_close: never completed */
@@ -119,6 +120,12 @@ int xsk_renew(struct xsk *xsk, const struct xsk_options *options, struct err *er
 enum xsk_trouble xsk_health(struct xsk *xsk);
 /* Wakes the driver for receiving and sending, whether or not it asked for it: for a watchdog. */
 void xsk_wake(struct xsk *xsk);
+
+/* Busy polling: from now on xsk_busy_poll runs the queue's NAPI instance in the caller's time, and where the NIC is set up for it
+ * (napi_defer_hard_irqs, gro_flush_timeout) its interrupts stay away as long as that goes on. `frames`: that one call handles. Off gives
+ * the interrupts back. 0 or -errno, and then it is off: -EPERM without CAP_NET_ADMIN, -ENOPROTOOPT by a kernel without it. */
+int xsk_busy_set(struct xsk *xsk, bool is_on, uint32_t frames);
+void xsk_busy_poll(struct xsk *xsk);
 
 /* Received parts, each of which is the caller's until xsk_give. Never ends in the middle of a packet unless that has more than `max`. */
 uint32_t xsk_receive(struct xsk *xsk, struct xsk_part *parts, uint32_t max);

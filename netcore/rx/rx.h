@@ -119,6 +119,8 @@ struct rx_share {
     uint32_t listeners;
     uint32_t conns_max; /* of all together */
     uint32_t conn_buffers_max;
+    uint64_t
+        busy_poll_ns; /* how long after the last frame the worker asks for more without sleeping; 0: never */
     uint32_t queue_count; /* 0: this worker has none, and serves what comes through the kernel */
     uint16_t queues[RX_QUEUES_MAX];
 };

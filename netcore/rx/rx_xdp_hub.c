@@ -302,7 +302,9 @@ static bool polls_in_flight(const struct xdp_hub *hub)
 static void polls_arm(struct xdp_hub *hub)
 {
     for (uint32_t i = 0; i < hub->lane_count && hub->state == XDP_HUB_OPEN; i++) {
-        poll_arm(hub, &hub->lanes[i].poll_op, hub->lanes[i].xsk.fd);
+        if (!xdp_busy_is_asking(&hub->busy, hub->now_ns)) { /* else the worker does not sleep */
+            poll_arm(hub, &hub->lanes[i].poll_op, hub->lanes[i].xsk.fd);
+        }
     }
     poll_arm(hub, &hub->icmp_op[0], hub->icmp_fds[0]);
     poll_arm(hub, &hub->icmp_op[1], hub->icmp_fds[1]);
@@ -381,9 +383,72 @@ static void renew(struct xdp_hub *hub)
         return;
     }
     hub->state = XDP_HUB_OPEN;
+    xdp_busy_forget(&hub->busy);
     hub->renewed++;
     LOG_WRN("xdp_renewed", "interface=%s queues=%u mode=%s connections=%u", hub->interface, hub->lane_count,
             LOG_Q(xsk_mode_text(hub->lanes[0].xsk.mode)), tcp_stats(hub->engine)->conns_used);
+}
+
+/* ---- busy polling ----------------------------------------------------------------------------------------------------- */
+
+static int busy_set(struct xdp_hub *hub, bool is_on)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < hub->lane_count && rc == 0; i++) {
+        rc = xsk_busy_set(&hub->lanes[i].xsk, is_on, RECEIVE_BATCH);
+    }
+    return rc;
+}
+
+static void busy_start(struct xdp_hub *hub, uint64_t moved)
+{
+    int rc = busy_set(hub, true);
+    if (rc < 0) {
+        (void)busy_set(hub, false); /* the sockets that took it */
+        LOG_WRN(
+            "xdp_busy_refused", "interface=%s error=%s action=%s", hub->interface, LOG_Q(err_text(rc)),
+            LOG_Q(
+                "interrupts wake the worker; busy polling needs CAP_NET_ADMIN and CONFIG_NET_RX_BUSY_POLL"));
+        xdp_busy_refused(&hub->busy);
+        return;
+    }
+    xdp_busy_started(&hub->busy, hub->now_ns, moved);
+    LOG_INF("xdp_busy_on", "interface=%s linger_us=%llu", hub->interface,
+            (unsigned long long)(hub->busy.linger_ns / NS_PER_US));
+}
+
+static void busy_stop(struct xdp_hub *hub)
+{
+    hub->busy_stopped++;
+    LOG_WRN("xdp_busy_stopped", "interface=%s why=%s again_s=%llu", hub->interface,
+            LOG_Q("frames stay with the driver although it is asked; interrupts take over"),
+            (unsigned long long)(XDP_BUSY_AGAIN_NS / NS_PER_S));
+    (void)busy_set(hub, false); /* Lowering is always allowed. */
+    for (uint32_t i = 0; i < hub->lane_count; i++) {
+        xsk_wake(&hub->lanes[i].xsk);
+    }
+}
+
+/* After completions were collected, so that a worker that was held up itself accuses nobody. */
+static void busy_look(struct xdp_hub *hub)
+{
+    uint64_t moved = 0;
+    bool is_owed = false;
+    for (uint32_t i = 0; i < hub->lane_count; i++) {
+        const struct xsk *xsk = &hub->lanes[i].xsk;
+        moved += xsk->stats.received + xsk->stats.completed;
+        is_owed |= xsk_unsent(xsk) > 0;
+    }
+    switch (xdp_busy_look(&hub->busy, hub->now_ns, moved, is_owed)) {
+    case XDP_BUSY_START:
+        busy_start(hub, moved);
+        break;
+    case XDP_BUSY_STOP:
+        busy_stop(hub);
+        break;
+    case XDP_BUSY_KEEP:
+        break;
+    }
 }
 
 /* ---- the watch ------------------------------------------------------------------------------------------------------- */
@@ -406,6 +471,7 @@ static void stats_sockets(struct xdp_hub *hub)
         sums[RX_XDP_SOCKET_sent] += from->sent;
         sums[RX_XDP_SOCKET_completed] += from->completed;
         sums[RX_XDP_SOCKET_wakeups] += from->wakeups;
+        sums[RX_XDP_SOCKET_busy_polls] += from->busy_polls;
         sums[RX_XDP_SOCKET_tx_busy] += from->tx_busy;
         sums[RX_XDP_SOCKET_tx_no_room] += from->tx_no_room;
         sums[RX_XDP_SOCKET_tx_lost] += from->tx_lost;
@@ -419,6 +485,7 @@ static void stats_sockets(struct xdp_hub *hub)
     sums[RX_XDP_SOCKET_lost] = hub->lost;
     sums[RX_XDP_SOCKET_renewed] = hub->renewed;
     sums[RX_XDP_SOCKET_stuck] = hub->stuck;
+    sums[RX_XDP_SOCKET_busy_stopped] = hub->busy_stopped;
     sums[RX_XDP_SOCKET_too_big] = hub->too_big;
     sums[RX_XDP_SOCKET_strayed] = hub->strayed;
     sums[RX_XDP_SOCKET_strays_lost] = hub->strays_lost;
@@ -498,6 +565,9 @@ void xdp_hub_turn(struct xdp_hub *hub, uint64_t now_ns)
         renew(hub);
     }
     for (uint32_t i = 0; i < hub->lane_count && hub->state == XDP_HUB_OPEN; i++) {
+        if (xdp_busy_is_asking(&hub->busy, now_ns)) {
+            xsk_busy_poll(&hub->lanes[i].xsk);
+        }
         receive_lane(hub, &hub->lanes[i]);
     }
     for (uint32_t i = 0; i < ARRAY_COUNT(hub->icmp_op); i++) {
@@ -557,6 +627,9 @@ void xdp_hub_flush(struct xdp_hub *hub)
         send_packets(hub);
         flush_lanes(hub);
     }
+    if (hub->state == XDP_HUB_OPEN && hub->lane_count > 0) {
+        busy_look(hub);
+    }
     if (hub->state != XDP_HUB_OPEN) {
         hub->kick_ns = hub->now_ns + RENEW_AGAIN_NS; /* Packets wait for a socket. */
     }
@@ -565,7 +638,8 @@ void xdp_hub_flush(struct xdp_hub *hub)
 
 uint64_t xdp_hub_deadline(const struct xdp_hub *hub)
 {
-    if (hub->has_more || (hub->is_owed && hub->state == XDP_HUB_OPEN)) {
+    if (hub->has_more || (hub->is_owed && hub->state == XDP_HUB_OPEN) ||
+        (hub->state == XDP_HUB_OPEN && xdp_busy_is_asking(&hub->busy, hub->now_ns))) {
         return 0;
     }
     uint64_t at = tcp_poll_at(hub->engine);
@@ -749,6 +823,7 @@ int xdp_hub_take(const struct rx_options *options, struct xdp_hub **out, struct 
     } else {
         share_alone(options, &hub->share);
     }
+    xdp_busy_init(&hub->busy, hub->share.busy_poll_ns);
     int rc = hub_open_parts(hub, options, err);
     if (rc < 0) {
         hub_free(hub);

@@ -19,6 +19,7 @@
 
 #include "ring/xsk.h"
 #include "rx/rx_int.h"
+#include "rx/rx_xdp_busy.h"
 #include "rx/rx_xdp_port.h"
 #include "rx/rx_xdp_stats.h"
 #include "tcp/tcp.h"
@@ -59,13 +60,14 @@ struct xdp_hub {
     uint8_t *stray_frame;      /* one, under way */
     uint32_t stray_max;        /* bytes of it */
     enum xdp_hub_state state;
+    struct xdp_busy busy;
     uint64_t now_ns;   /* of the last turn */
     uint64_t kick_ns;  /* when the driver wants to be woken again; TIME_NEVER: not */
     uint64_t watch_ns; /* when the watch looks again */
     uint64_t again_ns; /* when renewing is tried again */
     bool has_more;     /* the last turn did not take all */
     bool is_owed;      /* frames came back or packets may wait since the last turn */
-    uint64_t lost, renewed, stuck, too_big, moved_bytes, strayed, strays_lost;
+    uint64_t lost, renewed, stuck, busy_stopped, too_big, moved_bytes, strayed, strays_lost;
     struct rx_xdp_stats stats;
 };
 

@@ -16,6 +16,8 @@
     X(sent, "packets handed to the driver")                                                                  \
     X(completed, "packets that the driver has sent")                                                         \
     X(wakeups, "system calls that woke the driver")                                                          \
+    X(busy_polls, "system calls that had the driver work in the worker's own time")                          \
+    X(busy_stopped, "times busy polling made no progress, so that interrupts took over")                     \
     X(tx_busy, "times the driver asked to be woken again")                                                   \
     X(tx_no_room, "times a packet had to wait for a frame or a place in the ring")                           \
     X(tx_lost, "packets that were lost with a socket that was renewed")                                      \

@@ -160,7 +160,7 @@ Test(conf, star_means_every_address_of_both_families)
 
 #define LISTENER_KEYS                                                                                        \
     "name, protocol, address, receive, access, allow_remote_anonymous, credentials, tls, rx_buffer_size, "   \
-    "rx_area_size, interface, queues, cpus, hugepages, etag, compression, manage_nic, bucket, "              \
+    "rx_area_size, interface, queues, busy_poll, cpus, hugepages, etag, compression, manage_nic, bucket, "   \
     "key_template, "                                                                                         \
     "region, virtual_host_domain, limits"
 #define SECTIONS "node, store, listeners, admin"
@@ -474,6 +474,10 @@ Test(conf_refuses, areas_that_do_not_fit_their_buffers_or_pages)
         "queues: 1-2, receive: zcrx",
         "t.yaml:4:65: listeners[0].queues: 1-2: names 2 queues for node.workers: 1; one worker serves one "
         "queue");
+    refuse_listener(
+        "receive: socket, busy_poll: 1ms",
+        "t.yaml:4:85: listeners[0].busy_poll: 1ms: only af_xdp polls: set receive: af_xdp or auto, or "
+        "remove busy_poll");
     refuse_listener("receive: socket, queues: 1",
                     "t.yaml:4:82: listeners[0].queues: 1: receive: socket asks nothing of queues but "
                     "rx_buffer_size; set it, or remove queues");

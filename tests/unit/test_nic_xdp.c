@@ -53,6 +53,31 @@ Test(nic_xdp, an_ixgbe_as_it_should_be_needs_nothing)
     cr_expect_eq(plan.refusal_count, 0, "%s", plan.refusals[0]);
 }
 
+/* Whoever has set either value keeps it. */
+Test(nic_xdp, busy_polling_has_interrupts_held_back_unless_somebody_did)
+{
+    template("ice");
+    memset(&plan, 0, sizeof(plan));
+    nic_plan_busy_poll(&state, &plan);
+    cr_expect_eq(plan.step_count, 0, "a kernel without it is asked for nothing");
+    state.has_irq_defer = true;
+    nic_plan_busy_poll(&state, &plan);
+    cr_assert_eq(plan.step_count, 1);
+    cr_expect(plan.steps[0].kind == NIC_STEP_DEFER && plan.steps[0].is_optional);
+    cr_expect_str_eq(plan.steps[0].command,
+                     "echo 2 > /sys/class/net/eth0/napi_defer_hard_irqs && echo 200000 > "
+                     "/sys/class/net/eth0/gro_flush_timeout");
+    memset(&plan, 0, sizeof(plan));
+    state.flush_ns = 7000;
+    nic_plan_busy_poll(&state, &plan);
+    cr_assert_eq(plan.step_count, 1);
+    cr_expect(plan.steps[0].value == 2 && plan.steps[0].flush_ns == 7000);
+    memset(&plan, 0, sizeof(plan));
+    state.irq_defer = 100;
+    nic_plan_busy_poll(&state, &plan);
+    cr_expect_eq(plan.step_count, 0);
+}
+
 Test(nic_xdp, each_condition_of_ixgbe_is_named_alone)
 {
     template("ixgbe");
@@ -243,6 +268,28 @@ Test(receive_xdp, a_nic_is_changed_only_with_leave)
     state.dcb = true;
     cr_expect_eq(judge("receive: auto, manage_nic: true"), -ENOTSUP);
     cr_expect(strstr(err.text, "DCB is on") != NULL, "%s", err.text);
+}
+
+Test(receive_xdp, what_becomes_of_busy_polling_is_said_and_refuses_nothing)
+{
+    template("ice");
+    cr_expect_eq(judge("receive: af_xdp, busy_poll: 1ms"), 0, "%s", err.text);
+    cr_expect(strstr(chosen.note, "cannot hold the interrupts of eth0 back") != NULL, "%s", chosen.note);
+    state.has_irq_defer = true;
+    cr_expect_eq(judge("receive: af_xdp, busy_poll: 1ms"), 0, "%s", err.text);
+    cr_expect(strstr(chosen.note, "interrupts go on meanwhile; run `echo 2 >") != NULL, "%s", chosen.note);
+    cr_expect(!chosen.needs_nic);
+    cr_expect_eq(judge("receive: af_xdp, busy_poll: 1ms, manage_nic: true"), 0, "%s", err.text);
+    cr_expect(chosen.needs_nic && strstr(chosen.note, "the node runs `echo 2 >") != NULL, "%s", chosen.note);
+    state.irq_defer = 100;
+    state.flush_ns = 20000;
+    cr_expect_eq(judge("receive: af_xdp, busy_poll: 1ms, manage_nic: true"), 0, "%s", err.text);
+    cr_expect(!chosen.needs_nic);
+    cr_expect_str_eq(
+        chosen.note,
+        "busy_poll: interrupts are held back (napi_defer_hard_irqs 100, gro_flush_timeout 20000)");
+    cr_expect_eq(judge("receive: af_xdp"), 0, "%s", err.text);
+    cr_expect_str_eq(chosen.note, "");
 }
 
 Test(receive_xdp, named_queues_are_taken_as_named)
