@@ -27,14 +27,9 @@ int value_duration_read(const char *text, uint64_t *out)
 {
     uint64_t value = 0;
     const char *at = text;
-    for (; *at >= '0' && *at <= '9'; at++) {
-        if (__builtin_mul_overflow(value, 10U, &value) ||
-            __builtin_add_overflow(value, (uint64_t)(*at - '0'), &value)) {
-            return -ERANGE;
-        }
-    }
-    if (at == text) {
-        return -EINVAL;
+    int rc = bytes_parse_digits(&at, &value);
+    if (rc != 0) {
+        return rc;
     }
     if (*at == '\0' && value == 0) {
         *out = 0;

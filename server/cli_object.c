@@ -168,15 +168,21 @@ static void header_print(void *ctx, const char *name, const char *value, size_t 
 
 /* ---- ls, stat, rm ------------------------------------------------------------------------------------------------------ */
 
+/* For commands on everything or, with an operand, on what begins with it. CLI_OK, or the exit code after the mistake was printed. */
+static int session_open_prefix(struct session *session, const struct cli *cli, struct cli_key *prefix)
+{
+    if (cli->operand_count == 1 && !key_read(cli->operands[0], true, prefix)) {
+        return CLI_USAGE;
+    }
+    return session_open(session, cli);
+}
+
 int cli_ls(const struct cli *cli)
 {
     struct cli_key prefix;
     struct session session;
     struct err err = {""};
-    if (cli->operand_count == 1 && !key_read(cli->operands[0], true, &prefix)) {
-        return CLI_USAGE;
-    }
-    int exit_code = session_open(&session, cli);
+    int exit_code = session_open_prefix(&session, cli, &prefix);
     if (exit_code != CLI_OK) {
         return exit_code;
     }
@@ -422,10 +428,7 @@ int cli_scrub(const struct cli *cli)
     struct cli_key prefix;
     struct session session;
     struct err err = {""};
-    if (cli->operand_count == 1 && !key_read(cli->operands[0], true, &prefix)) {
-        return CLI_USAGE;
-    }
-    int exit_code = session_open(&session, cli);
+    int exit_code = session_open_prefix(&session, cli, &prefix);
     if (exit_code != CLI_OK) {
         return exit_code;
     }

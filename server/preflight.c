@@ -28,6 +28,7 @@
 #include "base/uring.h"
 #include "server/auth_keys.h"
 #include "server/lock.h"
+#include "server/probe.h"
 #include "server/receive.h"
 #include "server/tls.h"
 #include "storage/store.h"
@@ -102,16 +103,6 @@ static void check_uring(struct preflight *preflight)
 
 /* ---- limits --------------------------------------------------------------------------------------------------------------- */
 
-static bool has_capability(unsigned capability)
-{
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2] = {{0, 0, 0}, {0, 0, 0}};
-    if (syscall(SYS_capget, &header, data) != 0) {
-        return false;
-    }
-    return (data[capability / 32].effective >> (capability % 32) & 1U) != 0;
-}
-
 static void check_memlock(struct preflight *preflight)
 {
     char need_text[BYTES_SIZE_TEXT_MAX];
@@ -119,7 +110,7 @@ static void check_memlock(struct preflight *preflight)
     uint64_t need = conf_memory_registered(preflight->conf) * preflight->conf->node.workers;
     struct rlimit limit = {0, 0};
     bytes_format_size(need, need_text);
-    if (has_capability(CAP_IPC_LOCK)) {
+    if (probe_has_capability(CAP_IPC_LOCK)) {
         report(preflight, PREFLIGHT_OK, "locked memory", "%s needed; CAP_IPC_LOCK lifts the limit",
                need_text);
         return;
@@ -589,7 +580,7 @@ static void check_listener(struct preflight *preflight, const struct conf *conf,
     check_credentials(preflight, what, listener->credentials);
     check_tls(preflight, what, listener);
     bool is_bypass = listener->receive == CONF_RECEIVE_ZCRX || listener->receive == CONF_RECEIVE_AF_XDP;
-    if (is_bypass && !has_capability(CAP_NET_ADMIN)) {
+    if (is_bypass && !probe_has_capability(CAP_NET_ADMIN)) {
         report(preflight, PREFLIGHT_FAIL, what, "receive: %s needs CAP_NET_ADMIN",
                conf_receive_text(listener->receive));
     }

@@ -170,7 +170,7 @@ void probe_nic_xdp(const struct probe_host *host, const struct nic_state *nic, c
 
 /* ---- gathering ---------------------------------------------------------------------------------------------------------- */
 
-static bool has_capability(unsigned capability)
+bool probe_has_capability(unsigned capability)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0, 0, 0}, {0, 0, 0}};
@@ -229,8 +229,8 @@ static void gather_host(struct probe_host *host)
     if (fd >= 0) {
         close(fd);
     }
-    host->net_admin = has_capability(CAP_NET_ADMIN);
-    host->bpf = has_capability(CAP_BPF) || has_capability(CAP_SYS_ADMIN);
+    host->net_admin = probe_has_capability(CAP_NET_ADMIN);
+    host->bpf = probe_has_capability(CAP_BPF) || probe_has_capability(CAP_SYS_ADMIN);
     long cpus = sysconf(_SC_NPROCESSORS_CONF);
     host->cpus_possible = cpus < 0 ? 0 : (uint32_t)cpus;
 }

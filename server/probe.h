@@ -29,6 +29,9 @@ struct probe_host {
     uint32_t cpus_possible; /* ixgbe has no XDP queues beyond 128 */
 };
 
+/* Is the capability (CAP_...) effective for this process? */
+bool probe_has_capability(unsigned capability);
+
 /* Why the path cannot work on this host whatever the NIC; NULL when it can. `to` holds the sentence. */
 const char *probe_host_zcrx(const struct probe_host *host, char to[PROBE_TEXT_MAX]);
 const char *probe_host_xdp(const struct probe_host *host, char to[PROBE_TEXT_MAX]);

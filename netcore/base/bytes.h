@@ -103,6 +103,9 @@ static inline uint64_t bytes_round_down(uint64_t value, uint64_t unit)
     return value / unit * unit;
 }
 
+/* Reads decimal digits at *text and moves it behind them. 0; -EINVAL when there are none; -ERANGE on overflow. Both are untouched on
+ * failure. */
+int bytes_parse_digits(const char **text, uint64_t *out);
 /* Reads "64MiB", "128KiB", "4096", "1GiB", "2TiB" (binary units only; a bare number is bytes). 0; -EINVAL for a bad
  * number or unit; -ERANGE on overflow. `*out` is untouched on failure. */
 int bytes_parse_size(const char *text, uint64_t *out);
