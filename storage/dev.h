@@ -12,7 +12,7 @@
  *     device; the others wait in the queue in the order of submission.
  *  2. Finished ios come in any order. `result` is 0 (all bytes) or -errno; a short transfer is continued inside.
  *  3. A write is durable once a flush has succeeded that was submitted, on any queue, after the write had finished.
- *  4. After one failed flush the device is FAILED: every later write and flush answers -ERR_DEVICE_FAILED, never success.
+ *  4. After one failed flush the device is FAILED: every later write and flush answers ERR_DEVICE_FAILED, never success.
  *     Reads still work. The same after 16 failed writes without a successful one between them.
  *  5. Offsets and total lengths are multiples of lba_size and lie inside the device (CHECK: our bug, not the disk's).
  *     Fragments the device may refuse (alignment) come back as -EINVAL.

@@ -229,7 +229,7 @@ uint64_t port_watch_deadline(const struct store_port *port);
 /* ---- space.c ------------------------------------------------------------------------------------------------------- */
 
 /* Opens put->extent for payload whose first byte has residue `phase`. 0; -EAGAIN: no extent record, wait; -ENOSPC;
- * -ERR_DEVICE_FAILED style codes: fail the put. */
+ * ERR_DEVICE_FAILED style codes: fail the put. */
 int port_extent_open(struct store_put *put, uint64_t address);
 /* Asks for more room behind the open extent (unknown size). False: close it. */
 bool port_extent_extend(struct store_put *put);

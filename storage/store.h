@@ -4,7 +4,7 @@
  *
  * Promise: when a put (or any change) is reported done, payload is durable, then the index transaction is durable,
  * then it is visible. One order, never bent. What is read back is verified against block checksums before the first
- * byte of a block is handed out: a mismatch is -ERR_CORRUPT, never other bytes.
+ * byte of a block is handed out: a mismatch is ERR_CORRUPT, never other bytes.
  *
  * Threads. One `struct store` per process owns the devices, the committer thread and the index reader threads. Each
  * worker opens one `struct store_port` on its own thread and ring; all port, put and read functions run on that thread
@@ -234,8 +234,8 @@ enum store_put_state {
     STORE_PUT_ABORTED /* nothing of it remains; store_put_free ends it. Reported by an event. */
 };
 
-/* Reserves what the upload needs. -ENOSPC: `size` does not fit (answer 507 before 100 Continue); -ERR_LIMIT: puts_max
- * reached; -ERR_DEVICE_FAILED: no device takes writes. The bucket's existence is checked by a lookup request before and again in the
+/* Reserves what the upload needs. -ENOSPC: `size` does not fit (answer 507 before 100 Continue); ERR_LIMIT: puts_max
+ * reached; ERR_DEVICE_FAILED: no device takes writes. The bucket's existence is checked by a lookup request before and again in the
  * transaction. */
 int store_put_begin(struct store_port *port, const struct store_put_options *options, struct store_put **out);
 /* Takes the slice always (also in a failed state, where it is released at once). */
@@ -248,7 +248,7 @@ void store_put_pressure(struct store_put *put);
 /* Slices held by the put that are neither written nor being written. */
 bool store_put_holds_idle_slices(const struct store_put *put);
 /* All payload was appended. `attributes` and `condition` (may be NULL) are copied. Leads to DONE or FAILED:
- * -ERR_PRECONDITION, -ERR_NO_SUCH_BUCKET, -ERR_NO_SUCH_UPLOAD, -ENOSPC, -EIO, -ERR_DEVICE_FAILED. */
+ * ERR_PRECONDITION, ERR_NO_SUCH_BUCKET, ERR_NO_SUCH_UPLOAD, -ENOSPC, -EIO, ERR_DEVICE_FAILED. */
 void store_put_finish(struct store_put *put, const struct store_attributes *attributes,
                       const struct store_condition *condition);
 /* Gives up in state OPEN (before finish) or FAILED; leads to ABORTED when no write is in flight any more. */
@@ -379,7 +379,7 @@ bool store_read_is_free(const struct store_port *port);
  * -EAGAIN: all read buffers, or the device's share of them, are in use; try after the next STORE_EVENT_READ or slice release. */
 int store_read_begin(struct store_port *port, struct store_object *object, uint64_t offset, uint64_t len,
                      void *user, struct store_read **out);
-/* 0 and a verified slice that the caller owns (release it when sent); or -EIO, -ERR_CORRUPT, -ERR_DEVICE_FAILED.
+/* 0 and a verified slice that the caller owns (release it when sent); or -EIO, ERR_CORRUPT, ERR_DEVICE_FAILED.
  * Ends the read. */
 int store_read_take(struct store_read *read, struct slice *out);
 void *store_read_user(const struct store_read *read);

@@ -39,7 +39,7 @@ struct superblock {
 };
 
 void superblock_encode(const struct superblock *in, uint8_t out[SUPERBLOCK_SIZE]);
-/* 0; -ERR_NOT_FORMATTED (no magic), -ERR_CORRUPT (checksum or impossible geometry), -ERR_VERSION (newer than this program). The
+/* 0; ERR_NOT_FORMATTED (no magic), ERR_CORRUPT (checksum or impossible geometry), ERR_VERSION (newer than this program). The
  * codes of err.h are negative already: the value returned is the code itself. */
 int superblock_decode(const uint8_t in[SUPERBLOCK_SIZE], struct superblock *out);
 /* The table rule: which of two copies counts. `rc` and `sb` are the two decodings. Returns the index 0 or 1, or the more telling

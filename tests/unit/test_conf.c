@@ -224,7 +224,7 @@ Test(conf_refuses, a_bad_unit)
     refuse("store: { scrub_rate: fast }\n",
            "t.yaml:1:22: store.scrub_rate: fast: must be a whole number of bytes per second with a unit B, "
            "KiB, MiB, GiB or TiB (10MiB/s), "
-           "binary units only, from 64KiB/s to 1TiB/s, or 0 for as fast as it goes");
+           "binary units only, from 64KiB/s to 1TiB/s, or 0 for no reading in the background");
     refuse("node: { workers: two }\n",
            "t.yaml:1:18: node.workers: two: must be a whole number, from 1 to 64");
     refuse("node: { workers: -1 }\n", "t.yaml:1:18: node.workers: -1: must be a whole number, from 1 to 64");
