@@ -240,7 +240,8 @@ run: build
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/penstock
 	install -m 755 $(O)/penstock $(DESTDIR)$(PREFIX)/bin/penstock
-	for f in $(wildcard conf/examples/*.yaml conf/REFERENCE.md docs/METRICS.md deploy/penstock.yaml deploy/credentials); do \
+	for f in $(wildcard conf/examples/*.yaml conf/REFERENCE.md docs/*.md deploy/penstock.yaml deploy/credentials \
+		deploy/prometheus/penstock.rules.yml deploy/prometheus/penstock.dashboard.json); do \
 		install -m 644 $$f $(DESTDIR)$(PREFIX)/share/penstock/; done
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 man/penstock.1 $(DESTDIR)$(PREFIX)/share/man/man1/penstock.1
@@ -250,6 +251,18 @@ install: build
 	install -d $(DESTDIR)$(PREFIX)/lib/sysusers.d $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 	install -m 644 deploy/systemd/penstock.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/penstock.conf
 	install -m 644 deploy/systemd/penstock.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/penstock.conf
+
+# A package for the release this runs on, from what "make install" would install.
+DEB := $(O)/deb/penstock_$(VERSION)_$(shell dpkg --print-architecture 2>/dev/null).deb
+.PHONY: deb
+deb: build
+	@rm -rf $(O)/deb && mkdir -p $(O)/deb
+	@$(MAKE) --no-print-directory -s install DESTDIR=$(abspath $(O)/deb/root) PREFIX=/usr
+	@deploy/debian/build $(O)/deb/root $(VERSION) $(DEB)
+.PHONY: deb-check
+deb-check: deb
+	@deploy/deps/setup deb
+	lintian --fail-on error $(DEB)
 
 bench: build | $(D)/stamp-test
 	@deploy/deps/setup bench
@@ -272,6 +285,7 @@ help:
 ## generate      write conf/REFERENCE.md and docs/METRICS.md anew from their tables
 ## run           build, format a file-backed store under ./run if there is none, start a node on 127.0.0.1:9000
 ## install       into $(DESTDIR)$(PREFIX)
+## deb           a Debian package for this release, under build/deb (deb-check: and lintian over it)
 ## test          every lane this host can run; skips print their reason
 ## test-LANE     one lane: unit contract tcp sim fuzz e2e root
 ## check-asan    the C lanes under the address sanitizer (also check-ubsan, check-tsan)
