@@ -302,7 +302,11 @@ static int serve_plan(struct serve *serve, struct err *err)
 /* Prepares the NICs that are ours to prepare. What a crashed run left behind is put back first, whoever wants what now. */
 static int serve_prepare_nics(struct serve *serve, struct err *err)
 {
-    int rc = nic_undo_all(serve->conf->node.data_dir, NIC_UNDO_NODE, err);
+    int rc = 0;
+    if (nic_undo_all(serve->conf->node.data_dir, NIC_UNDO_NODE, err) < 0) {
+        /* It stays in the journal, to be tried again. What the listeners need of the NIC is looked at as it is. */
+        LOG_ERR("nic_undo_failed", "error=%s", LOG_Q(err->text));
+    }
     for (uint32_t i = 0; rc == 0 && i < serve->conf->listener_count; i++) {
         struct receive_plan *plan = &serve->plans[i];
         if (!plan->needs_nic) {

@@ -3,11 +3,14 @@
  * nic_apply: carries plans out and undoes them.
  *
  * Journal: one text line per change, written and synced before the change is made, so that whatever a crash leaves can be
- * put back. Lines are played backwards. A line names the value found and the value set; undo leaves alone what has another
- * value by then, because somebody else changed it.
+ * put back (nic_journal.h). Lines are played backwards. A line names the value found and the value set; undo leaves alone what has
+ * another value by then, because somebody else changed it. What cannot be undone now stays in the journal: a table that would lead
+ * foreign flows to the zero-copy queue of another process, and what the kernel refuses.
  *
- *   feature NAME FOUND SET      rings SPLIT_FOUND HDS_FOUND      channels FOUND SET
- *   rss SIZE Q,Q,Q,...          context FIRST COUNT ID,ID,...  (the ids found: the new one's is not known before it is made)
+ *   feature NAME FOUND SET      rings SPLIT_FOUND HAS_HDS HDS_FOUND      channels FOUND SET
+ *   table SIZE SET COUNT Q,Q,...  (found; set to equal over the first SET queues, for our COUNT queues behind them; rss SIZE Q,Q,...
+ *                                  of earlier versions does not say what was set)
+ *   context FIRST COUNT ID,ID,...  (the ids found: the new one's is not known before it is made)
  *   rule TYPE ADDRESS PORT QUEUE SOURCE_PORT SOURCE_MASK       (found again by its match)
  *   length QUEUE FOUND SET      defer FOUND FLUSH_FOUND SET FLUSH_SET
  */
@@ -19,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -27,9 +29,11 @@
 #include "base/log.h"
 #include "nic/nic_genl.h"
 #include "nic/nic_int.h"
+#include "nic/nic_journal.h"
 
 #define JOURNAL_LINE_MAX 65536
-#define JOURNAL_LINES_MAX 256
+#define RSS_SIZE_MAX 4096U
+_Static_assert(RSS_SIZE_MAX * 11 + 64 < JOURNAL_LINE_MAX, "a line holds the largest table");
 
 /* ---- setting --------------------------------------------------------------------------------------------------- */
 
@@ -214,47 +218,6 @@ static int delete_rule(struct nic_setter *setter, uint32_t location)
 
 /* ---- journal --------------------------------------------------------------------------------------------------- */
 
-static void journal_path(char *to, size_t size, const char *directory, const char *interface)
-{
-    snprintf(to, size, "%s/nic-%s.journal", directory, interface);
-}
-
-static int journal_sync_directory(const char *directory)
-{
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        return -errno;
-    }
-    int rc = fsync(fd) < 0 ? -errno : 0;
-    close(fd);
-    return rc;
-}
-
-static int journal_open(const char *directory, const char *interface)
-{
-    char path[512];
-    journal_path(path, sizeof(path), directory, interface);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return -errno;
-    }
-    int rc = journal_sync_directory(directory);
-    if (rc < 0) {
-        close(fd);
-        return rc;
-    }
-    return fd;
-}
-
-static int journal_write(int fd, const char *line)
-{
-    size_t len = strlen(line);
-    if (write(fd, line, len) != (ssize_t)len) {
-        return -EIO;
-    }
-    return fdatasync(fd) < 0 ? -errno : 0;
-}
-
 static const struct nic_context *main_context(const struct nic_state *state)
 {
     for (uint32_t i = 0; i < state->context_count; i++) {
@@ -265,7 +228,7 @@ static const struct nic_context *main_context(const struct nic_state *state)
     return NULL;
 }
 
-static int journal_rss(int fd, const struct nic_state *state)
+static int journal_rss(int fd, const struct nic_state *state, const struct nic_step *step)
 {
     const struct nic_context *context = main_context(state);
     CHECK(context != NULL); /* nic_plan refuses without a known table. */
@@ -273,12 +236,14 @@ static int journal_rss(int fd, const struct nic_state *state)
     if (line == NULL) {
         return -ENOMEM;
     }
-    size_t len = (size_t)snprintf(line, JOURNAL_LINE_MAX, "rss %u ", context->size);
-    for (uint32_t i = 0; i < context->size && len + 16 < JOURNAL_LINE_MAX; i++) {
+    size_t len =
+        (size_t)snprintf(line, JOURNAL_LINE_MAX, "table %u %u %u ", context->size, step->value, step->count);
+    CHECK(context->size <= RSS_SIZE_MAX); /* so that every entry fits */
+    for (uint32_t i = 0; i < context->size; i++) {
         len += (size_t)snprintf(line + len, JOURNAL_LINE_MAX - len, "%u,", context->table[i]);
     }
     snprintf(line + len, JOURNAL_LINE_MAX - len, "\n");
-    int rc = journal_write(fd, line);
+    int rc = nic_journal_write(fd, line);
     free(line);
     return rc;
 }
@@ -292,7 +257,7 @@ static int journal_context(int fd, const struct nic_state *state, const struct n
     }
     CHECK(len + 2 <= sizeof(line)); /* NIC_CONTEXTS_MAX ids fit. */
     memcpy(line + len, "\n", 2);
-    return journal_write(fd, line);
+    return nic_journal_write(fd, line);
 }
 
 /* A rule's place is not known before it is in, so it is journalled by its match. */
@@ -305,7 +270,7 @@ static int journal_rule(int fd, const struct ethtool_rx_flow_spec *rule)
              is_ipv6 ? rule->h_u.tcp_ip6_spec.pdst : rule->h_u.tcp_ip4_spec.pdst, (unsigned)rule->ring_cookie,
              is_ipv6 ? rule->h_u.tcp_ip6_spec.psrc : rule->h_u.tcp_ip4_spec.psrc,
              is_ipv6 ? rule->m_u.tcp_ip6_spec.psrc : rule->m_u.tcp_ip4_spec.psrc);
-    return journal_write(fd, line);
+    return nic_journal_write(fd, line);
 }
 
 static int journal_step(int fd, const struct nic_state *state, const struct nic_step *step)
@@ -324,7 +289,7 @@ static int journal_step(int fd, const struct nic_state *state, const struct nic_
         snprintf(line, sizeof(line), "channels %u %u\n", state->channels_combined, step->value);
         break;
     case NIC_STEP_RSS:
-        return journal_rss(fd, state);
+        return journal_rss(fd, state, step);
     case NIC_STEP_CONTEXT:
         return journal_context(fd, state, step);
     case NIC_STEP_DEFER:
@@ -337,7 +302,7 @@ static int journal_step(int fd, const struct nic_state *state, const struct nic_
     default:
         return journal_rule(fd, &step->rule);
     }
-    return journal_write(fd, line);
+    return nic_journal_write(fd, line);
 }
 
 /* ---- apply ----------------------------------------------------------------------------------------------------- */
@@ -407,18 +372,16 @@ int nic_apply(const struct nic_state *state, const struct nic_plan *plan, const 
     if (rc < 0) {
         return rc;
     }
-    int journal = journal_open(directory, state->name);
+    off_t before = 0; /* What stands there belongs to another listener of this NIC, which keeps it. */
+    int journal = nic_journal_append(directory, state->name, &before);
     if (journal < 0) {
         nic_genl_close(&setter.genl);
         return err_set(err, journal, "cannot open a journal in %s: %s", directory, err_text(journal));
     }
-    /* What stands there belongs to another listener of this NIC, which keeps it. */
-    off_t before = lseek(journal, 0, SEEK_END);
-    rc = before < 0 ? err_set(err, -errno, "cannot read the journal of %s: %s", state->name, err_text(-errno))
-                    : apply_steps(&setter, state, plan, journal, err);
+    rc = apply_steps(&setter, state, plan, journal, err);
     close(journal);
     nic_genl_close(&setter.genl);
-    if (rc < 0 && before >= 0) {
+    if (rc < 0) {
         struct err undo_err = {""};
         if (undo_journal(state->name, directory, before, &undo_err) < 0) {
             LOG_ERR("nic_undo_failed", "interface=%s error=%s", state->name, LOG_Q(undo_err.text));
@@ -429,29 +392,97 @@ int nic_apply(const struct nic_state *state, const struct nic_plan *plan, const 
 
 /* ---- undo ------------------------------------------------------------------------------------------------------ */
 
-static int undo_rss(struct nic_setter *setter, const char *text)
+/* Reads SIZE entries `Q,Q,...`, each with its comma. */
+static int table_parse(const char *text, uint32_t *table, uint32_t size)
 {
-    char *at = NULL;
-    unsigned long size = strtoul(text, &at, 10);
-    if (size == 0 || size > 4096 || at == NULL || *at != ' ') {
-        return -EINVAL;
+    for (uint32_t i = 0; i < size; i++) {
+        char *end = NULL;
+        table[i] = (uint32_t)strtoul(text, &end, 10);
+        if (end == text || *end != ',') {
+            return -EBADMSG;
+        }
+        text = end + 1;
+    }
+    return 0;
+}
+
+/* Is the main table still the one that was set: equal over the first `set` queues? */
+static bool is_table_ours(const struct nic_context *context, uint32_t size, uint32_t set)
+{
+    if (context == NULL || context->size != size) {
+        return false;
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        if (context->table[i] != i % set) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Does the table lead flows to a queue into which another process receives? Their plain receives would fail with EFAULT. Queues of our own
+ * may still be closing, and are no reason. */
+static bool is_table_harmful(const struct nic_state *state, const uint32_t *table, uint32_t size,
+                             uint32_t first, uint32_t count)
+{
+    for (uint32_t i = 0; i < size; i++) {
+        uint32_t queue = table[i];
+        if (queue < NIC_QUEUES_MAX && (queue < first || queue - first >= count) &&
+            (state->queues[queue].zcrx || state->queues[queue].dmabuf)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int undo_table(struct nic_setter *setter, struct nic_state *state, const char *text)
+{
+    unsigned size = 0;
+    unsigned set = 0;
+    unsigned count = 0;
+    int used = 0;
+    uint32_t context = 0;
+    if (sscanf(text, "%u %u %u %n", &size, &set, &count, &used) != 3 || used == 0 || size == 0 ||
+        size > RSS_SIZE_MAX || set == 0) {
+        return -EBADMSG;
     }
     uint32_t *table = calloc(size, sizeof(*table));
     if (table == NULL) {
         return -ENOMEM;
     }
-    at++;
-    int rc = 0;
-    for (unsigned long i = 0; i < size && rc == 0; i++) {
-        char *end = NULL;
-        table[i] = (uint32_t)strtoul(at, &end, 10);
-        rc = end != at && *end == ',' ? 0 : -EINVAL;
-        at = end + 1;
+    int rc = table_parse(text + used, table, size);
+    if (rc == 0 && !is_table_ours(main_context(state), size, set)) {
+        LOG_INF("nic_left_alone", "interface=%s what=%s", state->name,
+                LOG_Q("the RSS table is not what was set"));
+    } else if (rc == 0 && is_table_harmful(state, table, size, set, count)) {
+        rc = -EBUSY;
+        snprintf(setter->words, sizeof(setter->words),
+                 "another process receives into a queue that the table found would spread flows over");
+    } else if (rc == 0) {
+        rc = set_rss(setter, table, size, &context);
+        if (rc == 0) { /* An older line compares with what this one has put back. */
+            memcpy(main_context(state)->table, table, size * sizeof(*table));
+        }
     }
+    free(table);
+    return rc;
+}
+
+/* A line of an earlier version. */
+static int undo_rss(struct nic_setter *setter, const char *text)
+{
+    unsigned size = 0;
+    int used = 0;
     uint32_t context = 0;
-    if (rc == 0) {
-        rc = set_rss(setter, table, (uint32_t)size, &context);
+    if (sscanf(text, "%u %n", &size, &used) != 1 || used == 0 || size == 0 || size > RSS_SIZE_MAX) {
+        return -EBADMSG;
     }
+    uint32_t *table = calloc(size, sizeof(*table));
+    if (table == NULL) {
+        return -ENOMEM;
+    }
+    int rc = table_parse(text + used, table, size);
+    rc = rc == 0 ? set_rss(setter, table, size, &context) : rc;
     free(table);
     return rc;
 }
@@ -463,7 +494,7 @@ static int undo_context(struct nic_setter *setter, const struct nic_state *state
     unsigned count = 0;
     int used = 0;
     if (sscanf(text, "%u %u %n", &first, &count, &used) != 2 || used == 0) {
-        return -EINVAL;
+        return -EBADMSG;
     }
     for (uint32_t i = 0; i < state->context_count; i++) {
         const struct nic_context *context = &state->contexts[i];
@@ -472,7 +503,7 @@ static int undo_context(struct nic_setter *setter, const struct nic_state *state
         for (const char *at = text + used; *at != '\0'; at = end + 1) {
             was_found |= strtoul(at, &end, 10) == context->id;
             if (end == at || *end != ',') {
-                return -EINVAL;
+                return -EBADMSG;
             }
         }
         if (!was_found && nic_context_is_over(context, first, count)) {
@@ -491,7 +522,7 @@ static int undo_rule(struct nic_setter *setter, const struct nic_state *state, c
     unsigned source = 0;
     unsigned source_mask = 0; /* Journals of earlier versions end before the source. */
     if (sscanf(text, "%u %u %u %u %u %u", &type, &address, &port, &queue, &source, &source_mask) < 4) {
-        return -EINVAL;
+        return -EBADMSG;
     }
     struct ethtool_rx_flow_spec ours;
     bool is_ipv6 = (type & ~FLOW_RSS) == TCP_V6_FLOW;
@@ -513,9 +544,13 @@ static int undo_rings(struct nic_setter *setter, const struct nic_state *state, 
     int has_thresh = 0;
     unsigned thresh = 0;
     if (sscanf(text, "%d %d %u", &split, &has_thresh, &thresh) != 3) {
-        return -EINVAL;
+        return -EBADMSG;
     }
-    (void)state;
+    if (state->data_split != NIC_ON || (state->has_hds_thresh && state->hds_thresh != 0)) {
+        LOG_INF("nic_left_alone", "interface=%s what=%s", state->name,
+                LOG_Q("tcp-data-split or hds-thresh is not what was set"));
+        return 0;
+    }
     /* "Unknown" means automatic, which is what a driver that reports ON by itself had. */
     int rc = set_rings(setter, (enum nic_switch)split, has_thresh != 0, thresh);
     return rc == -EOPNOTSUPP || rc == -EINVAL ? set_rings(setter, NIC_UNKNOWN, has_thresh != 0, thresh) : rc;
@@ -528,7 +563,7 @@ static int undo_buf_len(struct nic_setter *setter, const struct nic_state *state
     unsigned found = 0;
     unsigned set = 0;
     if (sscanf(text, "%u %u %u", &index, &found, &set) != 3 || index >= NIC_QUEUES_MAX) {
-        return -EINVAL;
+        return -EBADMSG;
     }
     const struct nic_queue *queue = &state->queues[index];
     if (index >= state->rx_queues) {
@@ -549,7 +584,7 @@ static int undo_defer(struct nic_setter *setter, const struct nic_state *state, 
     unsigned long long flush = 0;
     unsigned long long flush_set = 0;
     if (sscanf(text, "%u %llu %u %llu", &defer, &flush, &set_to, &flush_set) != 4) {
-        return -EINVAL;
+        return -EBADMSG;
     }
     if (state->irq_defer == defer && state->flush_ns == flush) {
         return 0;
@@ -564,7 +599,20 @@ static int undo_defer(struct nic_setter *setter, const struct nic_state *state, 
     return set_defer(setter, defer, flush);
 }
 
-static int undo_line(struct nic_setter *setter, const struct nic_state *state, const char *line)
+static int undo_channels(struct nic_setter *setter, struct nic_state *state, uint32_t found, uint32_t set)
+{
+    if (state->channels_combined != set) {
+        LOG_INF("nic_left_alone", "interface=%s channels=%u set=%u", state->name, state->channels_combined,
+                set);
+        return 0;
+    }
+    int rc = set_channels(setter, found);
+    state->channels_combined = rc == 0 ? found : set; /* An older line compares with it. */
+    return rc;
+}
+
+/* 0, -EBADMSG: not a line of ours, or -errno: it stays to be undone. */
+static int undo_line(struct nic_setter *setter, struct nic_state *state, const char *line)
 {
     char name[32];
     unsigned found = 0;
@@ -573,10 +621,13 @@ static int undo_line(struct nic_setter *setter, const struct nic_state *state, c
         return set_feature(setter, name, found != 0);
     }
     if (sscanf(line, "channels %u %u", &found, &set) == 2) {
-        return state->channels_combined == set ? set_channels(setter, found) : 0;
+        return undo_channels(setter, state, found, set);
     }
     if (strncmp(line, "rings ", 6) == 0) {
         return undo_rings(setter, state, line + 6);
+    }
+    if (strncmp(line, "table ", 6) == 0) {
+        return undo_table(setter, state, line + 6);
     }
     if (strncmp(line, "rss ", 4) == 0) {
         return undo_rss(setter, line + 4);
@@ -593,103 +644,74 @@ static int undo_line(struct nic_setter *setter, const struct nic_state *state, c
     if (strncmp(line, "length ", 7) == 0) {
         return undo_buf_len(setter, state, line + 7);
     }
-    return -EINVAL;
+    return -EBADMSG;
 }
 
-/* Splits the journal's text into lines, newest last; returns how many. A cut-off last line (a crash while writing it) was
- * never acted on and is dropped. */
-static uint32_t journal_lines(char *text, char **lines)
+static int undo_each(struct nic_setter *setter, struct nic_state *state, struct nic_journal *journal,
+                     struct err *err)
 {
-    uint32_t count = 0;
-    for (char *at = text; count < JOURNAL_LINES_MAX;) {
-        char *end = strchr(at, '\n');
-        if (end == NULL) {
-            break;
+    int rc = 0;
+    for (uint32_t i = journal->count; i > 0; i--) {
+        const char *line = journal->lines[i - 1];
+        setter->words[0] = '\0';
+        int step_rc = undo_line(setter, state, line);
+        if (step_rc == -EBADMSG) {
+            journal->is_copied = true;
+            LOG_ERR("nic_journal_line_unknown", "path=%s line=%s remedy=%s", journal->path, LOG_Q(line),
+                    LOG_Q("the file is kept beside, with .bad behind its name; look what else of it is to be "
+                          "put back"));
         }
-        *end = '\0';
-        lines[count++] = at;
-        at = end + 1;
-    }
-    return count;
-}
-
-static char *journal_read(const char *path, int *rc)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        *rc = errno == ENOENT ? 0 : -errno;
-        return NULL;
-    }
-    struct stat status;
-    char *text = NULL;
-    if (fstat(fd, &status) == 0 && status.st_size < 16 * 1024 * 1024) {
-        text = calloc(1, (size_t)status.st_size + 1);
-    }
-    *rc = text == NULL ? -EIO : 0;
-    if (text != NULL && read(fd, text, (size_t)status.st_size) != status.st_size) {
-        *rc = -EIO;
-        free(text);
-        text = NULL;
-    }
-    close(fd);
-    return text;
-}
-
-static int undo_all(const char *interface, char *text, struct err *err)
-{
-    char *lines[JOURNAL_LINES_MAX];
-    struct nic_setter setter;
-    struct nic_state *state = calloc(1, sizeof(*state));
-    if (state == NULL) {
-        return err_set(err, -ENOMEM, "out of memory");
-    }
-    int rc = nic_read(interface, state, err);
-    if (rc == 0) {
-        rc = setter_open(&setter, interface, err);
-    }
-    if (rc == 0) {
-        for (uint32_t i = journal_lines(text, lines); i > 0; i--) {
-            int step_rc = undo_line(&setter, state, lines[i - 1]);
-            if (step_rc < 0) {
-                rc = err_set(err, step_rc, "%s: undoing `%.60s`: %s%s%s", interface, lines[i - 1],
-                             err_text(step_rc), setter.words[0] != '\0' ? ": " : "", setter.words);
-            }
+        journal->is_kept[i - 1] = step_rc < 0 && step_rc != -EBADMSG;
+        if (journal->is_kept[i - 1]) {
+            rc = err_set(err, step_rc, "%s: undoing `%.60s`: %s%s%s", journal->interface, line,
+                         err_text(step_rc), setter->words[0] != '\0' ? ": " : "", setter->words);
         }
-        nic_genl_close(&setter.genl);
-        nic_state_free(state);
     }
-    free(state);
     return rc;
 }
 
-/* What was undone leaves the journal. One that comes back after a crash is harmless: undo is idempotent. */
-static void journal_shorten(const char *path, const char *directory, off_t from)
+/* Newest first. What fails stays, the rest is undone all the same; `err` tells of the oldest that failed. */
+static int undo_lines(struct nic_journal *journal, struct err *err)
 {
-    if ((from > 0 ? truncate(path, from) : unlink(path)) < 0) {
-        LOG_WRN("nic_journal_kept", "path=%s error=%s", path, LOG_Q(err_text(-errno)));
+    struct nic_setter setter;
+    struct nic_state *state = calloc(1, sizeof(*state));
+    for (uint32_t i = 0; i < journal->count; i++) {
+        journal->is_kept[i] = true; /* until it is undone */
     }
-    (void)journal_sync_directory(directory);
+    if (state == NULL) {
+        return err_set(err, -ENOMEM, "out of memory");
+    }
+    int rc = nic_read(journal->interface, state, err);
+    rc = rc == 0 ? setter_open(&setter, journal->interface, err) : rc;
+    if (rc == 0) {
+        rc = undo_each(&setter, state, journal, err);
+        nic_genl_close(&setter.genl);
+    }
+    nic_state_free(state);
+    free(state);
+    return rc;
 }
 
 /* Undoes what stands in the journal from byte `from` on. */
 static int undo_journal(const char *interface, const char *directory, off_t from, struct err *err)
 {
-    char path[512];
-    int rc = 0;
-    journal_path(path, sizeof(path), directory, interface);
-    char *text = journal_read(path, &rc);
-    if (text == NULL) {
-        return rc < 0 ? err_set(err, rc, "cannot read %s: %s", path, err_text(rc)) : 0;
+    struct nic_journal journal;
+    struct err end_err = {""};
+    int rc = nic_journal_read(&journal, directory, interface, from, err);
+    if (rc < 0 || journal.text == NULL) {
+        return rc;
     }
-    if (if_nametoindex(interface) == 0) {
-        LOG_WRN("nic_journal_dropped", "interface=%s why=%s", interface, LOG_Q("the interface is gone"));
+    if (journal.interface[0] == '\0') {
+        LOG_WRN("nic_journal_dropped", "interface=%s why=%s", interface, LOG_Q(journal.gone_why));
     } else {
-        rc = undo_all(interface, (size_t)from <= strlen(text) ? text + from : text, err);
+        rc = undo_lines(&journal, err);
     }
-    free(text);
-    if (rc == 0) {
-        journal_shorten(path, directory, from);
-        LOG_INF("nic_restored", "interface=%s", interface);
+    int end_rc = nic_journal_end(&journal, &end_err);
+    if (end_rc < 0) {
+        LOG_WRN("nic_journal_kept", "error=%s", LOG_Q(end_err.text));
+    }
+    if (rc == 0 && journal.interface[0] != '\0') {
+        LOG_INF("nic_restored", "interface=%s", journal.interface);
     }
     return rc;
 }
@@ -715,14 +737,17 @@ static bool journal_interface(const char *file, const char *suffix, char interfa
 /* What is kept is older than a journal of the same interface, which therefore goes first. */
 static int undo_kept(const char *interface, const char *directory, struct err *err)
 {
-    char kept[512];
-    char journal[512];
+    char kept[NIC_JOURNAL_PATH_MAX];
+    char journal[NIC_JOURNAL_PATH_MAX];
     int rc = nic_undo(interface, directory, err);
     if (rc < 0) {
         return rc;
     }
-    snprintf(kept, sizeof(kept), "%s/nic-%s.kept", directory, interface);
-    journal_path(journal, sizeof(journal), directory, interface);
+    rc = nic_journal_path(kept, directory, interface, "kept");
+    rc = rc == 0 ? nic_journal_path(journal, directory, interface, "journal") : rc;
+    if (rc < 0) {
+        return err_set(err, rc, "the journal of %s: the path is too long", interface);
+    }
     if (rename(kept, journal) < 0) {
         return err_set(err, -errno, "cannot rename %s: %s", kept, err_text(-errno));
     }
@@ -736,13 +761,15 @@ int nic_undo_all(const char *directory, enum nic_undo_scope scope, struct err *e
         return errno == ENOENT ? 0 : err_set(err, -errno, "cannot read %s: %s", directory, err_text(-errno));
     }
     int rc = 0;
-    for (struct dirent *entry = readdir(dir); entry != NULL && rc == 0; entry = readdir(dir)) {
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
         char interface[IFNAMSIZ];
+        int one = 0;
         if (journal_interface(entry->d_name, ".journal", interface)) {
-            rc = nic_undo(interface, directory, err);
+            one = nic_undo(interface, directory, err);
         } else if (scope == NIC_UNDO_ALL && journal_interface(entry->d_name, ".kept", interface)) {
-            rc = undo_kept(interface, directory, err);
+            one = undo_kept(interface, directory, err);
         }
+        rc = one < 0 ? one : rc; /* One card that cannot be put back keeps no other from it. */
     }
     closedir(dir);
     return rc;
@@ -757,16 +784,16 @@ int nic_keep_all(const char *directory, struct err *err)
     int rc = 0;
     for (struct dirent *entry = readdir(dir); entry != NULL && rc == 0; entry = readdir(dir)) {
         char interface[IFNAMSIZ];
-        char journal[512];
-        char kept[512];
-        if (journal_interface(entry->d_name, ".journal", interface)) {
-            journal_path(journal, sizeof(journal), directory, interface);
-            snprintf(kept, sizeof(kept), "%s/nic-%s.kept", directory, interface);
+        char journal[NIC_JOURNAL_PATH_MAX];
+        char kept[NIC_JOURNAL_PATH_MAX];
+        if (journal_interface(entry->d_name, ".journal", interface) &&
+            nic_journal_path(journal, directory, interface, "journal") == 0 &&
+            nic_journal_path(kept, directory, interface, "kept") == 0) {
             rc = rename(journal, kept) < 0
                      ? err_set(err, -errno, "cannot rename %s: %s", journal, err_text(-errno))
                      : 0;
         }
     }
     closedir(dir);
-    return rc == 0 ? journal_sync_directory(directory) : rc;
+    return rc == 0 ? nic_journal_sync(directory) : rc;
 }
