@@ -104,9 +104,13 @@ static int zcrx_register_once(struct zcrx_area *area, const struct zcrx_area_opt
     return 0;
 }
 
-static int zcrx_buffers_open(struct zcrx_area *area)
+/* Before the registration, which only the end of the ring takes back: a ring that went on without us would keep the queue. */
+static int zcrx_buffers_open(struct zcrx_area *area, uint64_t count)
 {
-    area->buffer_count = (uint32_t)(area->len / area->buffer_size);
+    if (count == 0 || count > UINT32_MAX) { /* An index is a fragment's place in a token of 32 bits. */
+        return -EINVAL;
+    }
+    area->buffer_count = (uint32_t)count;
     area->buffers = calloc(area->buffer_count, sizeof(*area->buffers));
     if (area->buffers == NULL) {
         return -ENOMEM;
@@ -168,8 +172,15 @@ int zcrx_area_open(struct zcrx_area *area, const struct zcrx_area_options *optio
     area->len = options->len;
     area->no_device = options->no_device;
     uint32_t unit = options->buffer_size != 0 ? options->buffer_size : (uint32_t)sysconf(_SC_PAGESIZE);
-    int rc = zcrx_region_map(area, zcrx_entry_count(options->len, unit));
+    int rc = zcrx_buffers_open(area, options->len / unit);
     if (rc < 0) {
+        return err_set(err, rc,
+                       "no memory to keep the books of %llu receive buffers; choose a smaller rx_area_size",
+                       (unsigned long long)(options->len / unit));
+    }
+    rc = zcrx_region_map(area, zcrx_entry_count(options->len, unit));
+    if (rc < 0) {
+        free(area->buffers);
         return err_set(err, rc, "no memory for the refill ring");
     }
     rc = zcrx_register_once(area, options, true);
@@ -179,14 +190,13 @@ int zcrx_area_open(struct zcrx_area *area, const struct zcrx_area_options *optio
     }
     if (rc < 0) {
         uint32_t accepted = zcrx_is_about_size(rc, options) ? zcrx_area_accepted(options) : ZCRX_SIZE_NONE;
-        rc = zcrx_area_refused(rc, accepted, options, err);
-    } else {
-        rc = zcrx_buffers_open(area);
-    }
-    if (rc < 0) {
         munmap(area->region, area->region_size);
+        free(area->buffers);
+        return zcrx_area_refused(rc, accepted, options, err);
     }
-    return rc;
+    CHECK(area->buffer_size >= unit); /* What is granted is what was asked for; larger ones are fewer. */
+    area->buffer_count = (uint32_t)(area->len / area->buffer_size);
+    return 0;
 }
 
 void zcrx_area_close(struct zcrx_area *area)
@@ -236,6 +246,9 @@ int zcrx_area_borrow(struct zcrx_area *area, const struct zcrx_lender *lender, s
     struct io_uring_zcrx_ifq_reg reg = {.if_idx = (uint32_t)lender->fd, .flags = ZCRX_REG_IMPORT};
     memset(area, 0, sizeof(*area));
     list_init(&area->late);
+    if (lender->fd < 0) {
+        return -EOPNOTSUPP;
+    }
     uint64_t returns_size = bytes_round_up(lender->buffer_count * sizeof(struct zcrx_return), 64);
     area->region_size = returns_size + lender->buffer_count * sizeof(struct zcrx_buffer);
     uint8_t *tables =
@@ -243,9 +256,8 @@ int zcrx_area_borrow(struct zcrx_area *area, const struct zcrx_lender *lender, s
     if (tables == MAP_FAILED) {
         return -errno;
     }
-    int rc = lender->fd < 0                ? -EOPNOTSUPP
-             : lender->register_fn != NULL ? lender->register_fn(&uring->ring, &reg)
-                                           : io_uring_register_ifq(&uring->ring, &reg);
+    int rc = lender->register_fn != NULL ? lender->register_fn(&uring->ring, &reg)
+                                         : io_uring_register_ifq(&uring->ring, &reg);
     if (rc < 0) {
         munmap(tables, area->region_size);
         return rc;

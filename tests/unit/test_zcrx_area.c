@@ -161,6 +161,28 @@ Test(zcrx_area, random_use_answers_every_completion_exactly_once)
     zcrx_area_close(&area);
 }
 
+/* A registration ends with the ring only, so that a listener which takes another path in the same ring would leave the queue to nobody. */
+Test(zcrx_area, an_area_whose_books_do_not_fit_is_refused_before_it_is_registered)
+{
+    static struct uring uring;
+    static const uint64_t lengths[] = {1ULL << 44 /* 2^32 buffers */, BUFFER - 1};
+    for (size_t i = 0; i < ARRAY_COUNT(lengths); i++) {
+        struct zcrx_area area;
+        struct zcrx_area_options options = {.uring = &uring,
+                                            .addr = memory,
+                                            .len = lengths[i],
+                                            .buffer_size = BUFFER,
+                                            .register_fn = register_fake};
+        struct err err = {""};
+        register_rc = 0;
+        register_granted = BUFFER;
+        register_calls = 0;
+        cr_expect(zcrx_area_open(&area, &options, &err) == -EINVAL, "%zu", i);
+        cr_expect(register_calls == 0);
+        cr_expect(strstr(err.text, "rx_area_size") != NULL, "%s", err.text);
+    }
+}
+
 /* Every errno of facts about registration gets a sentence of its own that says what to do. */
 /* ---- borrowing ------------------------------------------------------------------------------------------------- */
 
