@@ -170,6 +170,16 @@ static void exchange_items_give(struct exchange *x)
 
 /* ---- end ------------------------------------------------------------------------------------------------------ */
 
+void exchange_count(struct exchange *x)
+{
+    const struct http_response *response = &x->response;
+    if (response->is_ended && response->late_status != 0) {
+        metrics_request_late(x->listener->cells, x->operation, response->late_status);
+    } else {
+        metrics_request(x->listener->cells, x->operation, response->is_ended ? response->status : 0);
+    }
+}
+
 void exchange_abandon(struct exchange *x)
 {
     CHECK(x->magic == EXCHANGE_MAGIC);
@@ -181,7 +191,7 @@ void exchange_abandon(struct exchange *x)
     share_release(x);
     upload_abandon(x, METRICS_ABORT_PEER);
     if (x->stage != EXCHANGE_ENDED && x->stage != EXCHANGE_HEAD) {
-        metrics_request(x->listener->cells, x->operation, x->response.is_ended ? x->response.status : 0);
+        exchange_count(x);
     }
 }
 

@@ -85,6 +85,7 @@ struct http_response {
     bool is_continue_sent;
     bool may_be_early; /* what is done may take longer than clients wait for the first byte */
     bool is_early;     /* a 200 and the document's first line are out, the rest of it is not known yet */
+    int late_status;   /* of the error that the document then told; 0: none */
     bool is_recalled;  /* nothing may be sent until there is room */
     bool is_head_cut;  /* head_sent bytes of the head are out, the rest goes first when there is room */
     uint32_t head_len;
@@ -267,6 +268,8 @@ void exchange_read_done(struct exchange *x, struct store_read *read);
 
 /* The connection ends or the answer is out: nothing of it will be used. Idempotent. */
 void exchange_abandon(struct exchange *x);
+/* The request in the metrics, by how its answer ended. */
+void exchange_count(struct exchange *x);
 /* RX_CLOSED: no send is in flight any more, the conn will be freed. */
 void exchange_detach(struct exchange *x);
 /* Ends an exchange whose answer was sent; its memory goes back when the store lets go of it. */

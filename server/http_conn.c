@@ -328,7 +328,7 @@ static bool http_step_respond(struct exchange *x)
         return false;
     }
     bool must_close = x->response.must_close;
-    metrics_request(x->listener->cells, x->operation, x->response.status);
+    exchange_count(x);
     exchange_end(x);
     conn_timer_set(conn, TIME_NEVER);
     if (must_close) {

@@ -316,6 +316,7 @@ void http_respond_xml(struct exchange *x, int status)
 {
     CHECK(!x->xml_out.is_full);
     if (x->response.is_early) {
+        x->response.late_status = status >= 400 ? status : 0;
         http_early_end(x);
         return;
     }

@@ -52,6 +52,13 @@ void metrics_request(struct metrics_listener *cells, uint32_t operation, int htt
     metrics_add(&cells->requests[operation][status_of(http_status)], 1);
 }
 
+void metrics_request_late(struct metrics_listener *cells, uint32_t operation, int error_status)
+{
+    CHECK(operation < METRICS_OP_COUNT);
+    CHECK(error_status >= 400);
+    metrics_add(&cells->requests[operation][error_status >= 500 ? METRICS_LATE_5XX : METRICS_LATE_4XX], 1);
+}
+
 void metrics_copied_claim(struct metrics_listener *cells, const _Atomic uint64_t *port_copied, uint64_t *seen)
 {
     for (uint32_t i = 0; i < STORE_COPY_REASONS; i++) {

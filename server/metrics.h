@@ -41,6 +41,8 @@ enum metrics_status {
     METRICS_4XX,
     METRICS_5XX,
     METRICS_LOST,
+    METRICS_LATE_4XX, /* a 200 was out when the error was found: the document says which */
+    METRICS_LATE_5XX,
     METRICS_STATUS_COUNT
 };
 
@@ -170,6 +172,8 @@ void metrics_observe(struct store_histogram *histogram, uint64_t duration_ns);
 
 /* One answered request. http_status 0: the connection ended before its answer. */
 void metrics_request(struct metrics_listener *cells, uint32_t operation, int http_status);
+/* One that was answered with 200 before it failed: its document told an error that has this status. */
+void metrics_request_late(struct metrics_listener *cells, uint32_t operation, int error_status);
 
 /* Counts for a listener what the port copied since the last call: call it on the worker around the work for one
  * connection, with `seen` (STORE_COPY_REASONS values, zeroed at start) kept per worker. Copies that happen outside any

@@ -64,7 +64,7 @@ static const char *const timeout_names[] = {METRICS_TIMEOUTS(LABEL_TEXT)};
 static const char *const limit_names[] = {METRICS_LIMITS(LABEL_TEXT)};
 static const char *const abort_names[] = {METRICS_ABORTS(LABEL_TEXT)};
 static const char *const stage_names[] = {METRICS_STAGES(LABEL_TEXT)};
-static const char *const status_names[] = {"2xx", "3xx", "4xx", "5xx", "lost"};
+static const char *const status_names[] = {"2xx", "3xx", "4xx", "5xx", "lost", "late_4xx", "late_5xx"};
 _Static_assert(ARRAY_COUNT(status_names) == METRICS_STATUS_COUNT, "a name per status class");
 
 static const char *operation_name(uint32_t operation)
