@@ -30,6 +30,7 @@
 #include "server/lock.h"
 #include "server/probe.h"
 #include "server/receive.h"
+#include "server/thread.h"
 #include "server/tls.h"
 #include "storage/store.h"
 
@@ -148,6 +149,11 @@ static void check_files(struct preflight *preflight)
     }
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
         report(preflight, PREFLIGHT_WARN, "open files", "the limit cannot be read: %s", err_text(-errno));
+    } else if (limit.rlim_cur < THREAD_FILES) {
+        report(preflight, PREFLIGHT_FAIL, "open files",
+               "%u for a worker's ring, the limit is %" PRIu64
+               "; raise it with ulimit -Hn or LimitNOFILE= in the unit",
+               THREAD_FILES, (uint64_t)limit.rlim_cur);
     } else if (limit.rlim_cur < need) {
         report(preflight, PREFLIGHT_WARN, "open files",
                "%" PRIu64 " for every connection allowed by connections_max, the limit is %" PRIu64

@@ -21,7 +21,6 @@
 
 #define THREAD_SQ_ENTRIES 1024U
 #define THREAD_CQ_ENTRIES 8192U
-#define THREAD_FILES 256U /* devices of the store, descriptors of the receive side */
 #define THREAD_BUFFERS 16U
 #define THREAD_REAP 4096U /* completions per turn */
 

@@ -20,6 +20,10 @@
 #include "server/receive.h"
 #include "server/worker.h"
 
+/* Registered files of a worker's ring: devices of the store, descriptors of the receive side. The kernel refuses a table above the limit
+ * of open files. */
+#define THREAD_FILES 256U
+
 struct thread {
     /* in, set by the owner before thread_start */
     uint32_t index;

@@ -58,6 +58,9 @@ expect "check: and so is an interface" 0 "interface: nosuchnic0 does not exist h
 sed "s,127.0.0.1:$port_raw,192.0.2.77:$port_raw,; s,bucket: captures,bucket: captures\, allow_remote_anonymous: true," "$config" >"$work/addr.yaml"
 expect "check: an address of nobody fails, with the reason" 6 "no interface has this address" "$PENSTOCK" check --config "$work/addr.yaml"
 
+few_files() { (ulimit -Sn 200 && ulimit -Hn 200 && p "$@"); }
+expect "check: fewer open files than a worker's ring registers fail" 6 "fail  open files          256 for a worker's ring, the limit is 200" few_files check
+expect "serve does not start with them" 1 "raise RLIMIT_NOFILE" few_files serve
 sed "s,name: bulk,name: bulk\, access: authenticated\, credentials: $work/keys," "$config" >"$work/auth.yaml"
 printf 'key AKIDEXAMPLE two-words of-secret\n' >"$work/keys"
 chmod 600 "$work/keys"
