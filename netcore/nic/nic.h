@@ -145,6 +145,8 @@ struct nic_step {
 };
 
 struct nic_plan {
+    uint32_t queue_first; /* zcrx: the queues that it is for */
+    uint32_t queue_count;
     uint32_t step_count;
     struct nic_step steps[NIC_STEPS_MAX];
     uint32_t refusal_count; /* conditions no setting of ours can change */

@@ -4,12 +4,13 @@
  *
  * Journal: one text line per change, written and synced before the change is made, so that whatever a crash leaves can be
  * put back (nic_journal.h). Lines are played backwards. A line names the value found and the value set; undo leaves alone what has
- * another value by then, because somebody else changed it. What cannot be undone now stays in the journal: a table that would lead
- * foreign flows to the zero-copy queue of another process, and what the kernel refuses.
+ * another value by then, because somebody else changed it. What cannot be undone now stays in the journal: what the kernel refuses, and
+ * while another process receives into a queue of the card all that is the card's as a whole. It needs that as much as we did,
+ * and a table that leads foreign flows to its queue would make their receives fail with EFAULT.
  *
  *   feature NAME FOUND SET      rings SPLIT_FOUND HAS_HDS HDS_FOUND      channels FOUND SET
- *   table SIZE SET COUNT Q,Q,...  (found; set to equal over the first SET queues, for our COUNT queues behind them; rss SIZE Q,Q,...
- *                                  of earlier versions does not say what was set)
+ *   table SIZE SET Q,Q,...      (found; set to equal over the first SET queues. rss SIZE Q,Q,... of earlier versions lacks SET)
+ *   ours FIRST COUNT            (queues that are to be ours: nothing to undo, but who they belong to while they are closing)
  *   context FIRST COUNT ID,ID,...  (the ids found: the new one's is not known before it is made)
  *   rule TYPE ADDRESS PORT QUEUE SOURCE_PORT SOURCE_MASK       (found again by its match)
  *   length QUEUE FOUND SET      defer FOUND FLUSH_FOUND SET FLUSH_SET
@@ -236,8 +237,7 @@ static int journal_rss(int fd, const struct nic_state *state, const struct nic_s
     if (line == NULL) {
         return -ENOMEM;
     }
-    size_t len =
-        (size_t)snprintf(line, JOURNAL_LINE_MAX, "table %u %u %u ", context->size, step->value, step->count);
+    size_t len = (size_t)snprintf(line, JOURNAL_LINE_MAX, "table %u %u ", context->size, step->value);
     CHECK(context->size <= RSS_SIZE_MAX); /* so that every entry fits */
     for (uint32_t i = 0; i < context->size; i++) {
         len += (size_t)snprintf(line + len, JOURNAL_LINE_MAX - len, "%u,", context->table[i]);
@@ -335,6 +335,12 @@ static int apply_step(struct nic_setter *setter, const struct nic_state *state, 
 static int apply_steps(struct nic_setter *setter, const struct nic_state *state, const struct nic_plan *plan,
                        int journal, struct err *err)
 {
+    char ours[64];
+    snprintf(ours, sizeof(ours), "ours %u %u\n", plan->queue_first, plan->queue_count);
+    int ours_rc = plan->queue_count > 0 ? nic_journal_write(journal, ours) : 0;
+    if (ours_rc < 0) {
+        return err_set(err, ours_rc, "cannot write the journal of %s: %s", state->name, err_text(ours_rc));
+    }
     for (uint32_t i = 0; i < plan->step_count; i++) {
         const struct nic_step *step = &plan->steps[i];
         int rc = journal_step(journal, state, step);
@@ -420,30 +426,14 @@ static bool is_table_ours(const struct nic_context *context, uint32_t size, uint
     return true;
 }
 
-/* Does the table lead flows to a queue into which another process receives? Their plain receives would fail with EFAULT. Queues of our own
- * may still be closing, and are no reason. */
-static bool is_table_harmful(const struct nic_state *state, const uint32_t *table, uint32_t size,
-                             uint32_t first, uint32_t count)
-{
-    for (uint32_t i = 0; i < size; i++) {
-        uint32_t queue = table[i];
-        if (queue < NIC_QUEUES_MAX && (queue < first || queue - first >= count) &&
-            (state->queues[queue].zcrx || state->queues[queue].dmabuf)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static int undo_table(struct nic_setter *setter, struct nic_state *state, const char *text)
 {
     unsigned size = 0;
     unsigned set = 0;
-    unsigned count = 0;
     int used = 0;
     uint32_t context = 0;
-    if (sscanf(text, "%u %u %u %n", &size, &set, &count, &used) != 3 || used == 0 || size == 0 ||
-        size > RSS_SIZE_MAX || set == 0) {
+    if (sscanf(text, "%u %u %n", &size, &set, &used) != 2 || used == 0 || size == 0 || size > RSS_SIZE_MAX ||
+        set == 0) {
         return -EBADMSG;
     }
     uint32_t *table = calloc(size, sizeof(*table));
@@ -454,10 +444,6 @@ static int undo_table(struct nic_setter *setter, struct nic_state *state, const 
     if (rc == 0 && !is_table_ours(main_context(state), size, set)) {
         LOG_INF("nic_left_alone", "interface=%s what=%s", state->name,
                 LOG_Q("the RSS table is not what was set"));
-    } else if (rc == 0 && is_table_harmful(state, table, size, set, count)) {
-        rc = -EBUSY;
-        snprintf(setter->words, sizeof(setter->words),
-                 "another process receives into a queue that the table found would spread flows over");
     } else if (rc == 0) {
         rc = set_rss(setter, table, size, &context);
         if (rc == 0) { /* An older line compares with what this one has put back. */
@@ -611,6 +597,46 @@ static int undo_channels(struct nic_setter *setter, struct nic_state *state, uin
     return rc;
 }
 
+/* Is a queue in the hands of another process? Queues of our own may still be closing. */
+static bool is_card_shared(const struct nic_state *state, const struct nic_journal *journal)
+{
+    bool is_ours[NIC_QUEUES_MAX] = {false};
+    for (uint32_t i = 0; i < journal->count; i++) {
+        unsigned first = 0;
+        unsigned count = 0;
+        int fields = sscanf(journal->lines[i], "ours %u %u", &first, &count);
+        for (uint32_t k = 0; fields == 2 && k < count && first < NIC_QUEUES_MAX && first + k < NIC_QUEUES_MAX;
+             k++) {
+            is_ours[first + k] = true;
+        }
+    }
+    for (uint32_t i = 0; i < NIC_QUEUES_MAX; i++) {
+        if ((state->queues[i].zcrx || state->queues[i].dmabuf) && !is_ours[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What is the card's as a whole, not a queue's or a rule of ours. */
+static bool is_line_of_card(const char *line)
+{
+    static const char *const words[] = {"feature ", "channels ", "rings ", "table ", "rss ", "defer "};
+    for (size_t i = 0; i < ARRAY_COUNT(words); i++) {
+        if (strncmp(line, words[i], strlen(words[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int undo_wait(struct nic_setter *setter)
+{
+    snprintf(setter->words, sizeof(setter->words),
+             "another process receives into a queue of this card, and needs it as it is");
+    return -EBUSY;
+}
+
 /* 0, -EBADMSG: not a line of ours, or -errno: it stays to be undone. */
 static int undo_line(struct nic_setter *setter, struct nic_state *state, const char *line)
 {
@@ -628,6 +654,9 @@ static int undo_line(struct nic_setter *setter, struct nic_state *state, const c
     }
     if (strncmp(line, "table ", 6) == 0) {
         return undo_table(setter, state, line + 6);
+    }
+    if (sscanf(line, "ours %u %u", &found, &set) == 2) {
+        return 0;
     }
     if (strncmp(line, "rss ", 4) == 0) {
         return undo_rss(setter, line + 4);
@@ -651,10 +680,11 @@ static int undo_each(struct nic_setter *setter, struct nic_state *state, struct 
                      struct err *err)
 {
     int rc = 0;
+    bool is_shared = is_card_shared(state, journal);
     for (uint32_t i = journal->count; i > 0; i--) {
         const char *line = journal->lines[i - 1];
         setter->words[0] = '\0';
-        int step_rc = undo_line(setter, state, line);
+        int step_rc = is_shared && is_line_of_card(line) ? undo_wait(setter) : undo_line(setter, state, line);
         if (step_rc == -EBADMSG) {
             journal->is_copied = true;
             LOG_ERR("nic_journal_line_unknown", "path=%s line=%s remedy=%s", journal->path, LOG_Q(line),
@@ -666,6 +696,9 @@ static int undo_each(struct nic_setter *setter, struct nic_state *state, struct 
             rc = err_set(err, step_rc, "%s: undoing `%.60s`: %s%s%s", journal->interface, line,
                          err_text(step_rc), setter->words[0] != '\0' ? ": " : "", setter->words);
         }
+    }
+    for (uint32_t i = 0; rc < 0 && i < journal->count; i++) {
+        journal->is_kept[i] |= strncmp(journal->lines[i], "ours ", 5) == 0; /* for the next time */
     }
     return rc;
 }

@@ -208,6 +208,8 @@ void nic_plan_zcrx(const struct nic_state *state, const struct nic_wish *wish, s
 {
     memset(plan, 0, sizeof(*plan));
     CHECK(wish->queue_count > 0);
+    plan->queue_first = wish->queue_first;
+    plan->queue_count = wish->queue_count;
     plan_conditions(state, wish, plan);
     plan_feature(state, plan, &state->gro_hw, "rx-gro-hw",
                  "without hardware GRO each packet is a completion of its own");

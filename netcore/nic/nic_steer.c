@@ -161,7 +161,6 @@ static void plan_rss_table(const struct nic_state *state, const struct nic_wish 
 {
     struct nic_step *step = nic_plan_step(plan, NIC_STEP_RSS);
     step->value = wish->queue_first;
-    step->count = wish->queue_count; /* ours, behind those; undo tells them from other processes' */
     snprintf(step->command, sizeof(step->command), "ethtool -X %s equal %u", state->name, wish->queue_first);
     snprintf(step->reason, sizeof(step->reason),
              "a foreign flow on a zero-copy queue fails with EFAULT, ssh included: hashing must avoid queues "

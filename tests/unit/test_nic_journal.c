@@ -176,7 +176,9 @@ Test(nic_journal, no_number_of_lines_is_too_many)
 Test(nic_journal, a_line_that_means_nothing_is_told_and_keeps_nothing_from_being_undone)
 {
     struct err err = {""};
-    file_write("nic-lo.journal", "nonsense\nfeature\ntable 4 0 1 0,\ntable 2 1 1 0\ncontext x\n");
+    file_write(
+        "nic-lo.journal",
+        "nonsense\nfeature\ntable 1 0 0,\ntable 2 1 1 0\ncontext x\nours 3\nours 4000000000 4000000000\n");
     cr_expect(nic_undo("lo", folder, &err) == 0, "%s", err.text);
     cr_expect(file_read("nic-lo.journal") == NULL && file_read("nic-lo.journal.bad") != NULL);
 }
