@@ -111,8 +111,8 @@ struct conf_limits {
     uint32_t connections_per_peer_max; /* per worker; 0: no own limit */
     uint32_t uploads_max;              /* per worker */
     uint32_t uploads_per_peer_max;     /* per worker; 0: no own limit */
-    uint32_t
-        buffers_per_connection_max; /* receive buffers that one connection may hold; 0: an eighth of the area */
+    /* receive buffers that one connection may hold; 0: an eighth of the area */
+    uint32_t buffers_per_connection_max;
     uint64_t upload_queue_max; /* bytes of one upload that wait for the device before its peer is paused */
     uint64_t object_size_max;  /* bytes */
     uint64_t tls_handshake_timeout_ns;

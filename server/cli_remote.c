@@ -296,8 +296,8 @@ static int request_run(struct answer *answer, const char *what, struct err *err)
     (void)xml_read(xml, answer); /* an answer without XML (to HEAD) leaves code and message empty */
     int code = error_of(status, xml->code);
     if (xml->code[0] == '\0' && status == 404) {
-        snprintf(xml->code, sizeof(xml->code),
-                 "no such bucket or key"); /* an answer to HEAD carries no words */
+        /* an answer to HEAD carries no words */
+        snprintf(xml->code, sizeof(xml->code), "no such bucket or key");
     }
     err_set(err, code, "%s: the node answers %ld %s%s%s", what, status, xml->code,
             xml->message[0] == '\0' ? "" : ": ", xml->message);

@@ -26,11 +26,11 @@
 #include "server/timer.h"
 
 #define CONN_LINGER_IDLE_NS (5 * NS_PER_S) /* no byte for this long */
-#define CONN_LINGER_NS                                                                                       \
-    (60 * NS_PER_S) /* and never longer than this: a client that reads no answer is given up */
+/* and never longer than this: a client that reads no answer is given up */
+#define CONN_LINGER_NS (60 * NS_PER_S)
 
-#define CONN_HOARDING_NS                                                                                     \
-    NS_PER_S              /* a peer that sent ahead keeps its buffers this long while they are short */
+/* a peer that sent ahead keeps its buffers this long while they are short */
+#define CONN_HOARDING_NS NS_PER_S
 #define CONN_HOARDERS 64U /* reset per turn */
 
 struct conn;

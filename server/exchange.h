@@ -33,8 +33,8 @@
 
 #define EXCHANGE_OUT_HEAD 6144U /* bytes of an answer's head: STORE_META_MAX and our own headers */
 #define EXCHANGE_OUT_SIZE 10240U
-#define EXCHANGE_TARGET_MAX                                                                                  \
-    8192U /* bytes of a request target: a key of 1,024 escaped bytes and a presigned query */
+/* bytes of a request target: a key of 1,024 escaped bytes and a presigned query */
+#define EXCHANGE_TARGET_MAX 8192U
 #define EXCHANGE_MAGIC 0x78636867U
 
 enum exchange_stage {
@@ -50,8 +50,8 @@ enum exchange_stage {
 struct exchange_ops {
     void (*body)(struct exchange *x, const struct slice *slice); /* owns the slice */
     void (*body_end)(struct exchange *x);
-    void (*body_failed)(struct exchange *x,
-                        enum s3_error error);          /* framing broken or too short; NULL: just answer */
+    /* framing broken or too short; NULL: just answer */
+    void (*body_failed)(struct exchange *x, enum s3_error error);
     void (*sent)(struct exchange *x, uint64_t cookie); /* more of the answer may be sent */
     void (*resume)(struct exchange *x); /* a free read buffer, block or table may be there now */
     /* The answer was recalled: TCP has the first `sent` bytes of this send (framing included) and nothing behind. Give back what is
@@ -152,8 +152,8 @@ struct listing {
     uint32_t next; /* entry to be written */
     uint8_t phase;
     bool is_sending; /* the block is being sent */
-    bool
-        is_cut; /* the block was recalled: it is written again from here, and its first block_sent bytes skipped */
+    /* the block was recalled: it is written again from here, and its first block_sent bytes skipped */
+    bool is_cut;
     uint8_t block_phase;
     uint32_t block_next;
     uint32_t block_sent;

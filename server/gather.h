@@ -16,8 +16,8 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 
-#define GATHER_NS                                                                                            \
-    (100U * NS_PER_US)   /* at 1 GB/s 100 KB: less than any socket buffer holds, so no sender stalls */
+/* at 1 GB/s 100 KB: less than any socket buffer holds, so no sender stalls */
+#define GATHER_NS (100U * NS_PER_US)
 #define GATHER_COUNT 16U /* with so many completions a turn is worth its cost */
 #define GATHER_WINDOW_NS (1U * NS_PER_MS)
 #define GATHER_RATE_MIN (256U * MIB) /* bytes per second; less would gather no more than a segment */

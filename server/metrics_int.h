@@ -80,8 +80,8 @@ struct metrics {
     struct metrics_listener *listener_cells; /* [worker][listener] */
     struct metrics_process process;
 
-    pthread_mutex_t
-        lock; /* guards what is below; taken by registering and by readers, never on the data path */
+    /* guards what is below; taken by registering and by readers, never on the data path */
+    pthread_mutex_t lock;
     struct metrics_rx *rx; /* [worker][listener] */
     const _Atomic uint64_t **ports;
     struct metrics_thread *threads; /* [worker] */

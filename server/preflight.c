@@ -134,8 +134,8 @@ void preflight_raise_files(void)
     struct rlimit limit = {0, 0};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
         limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE,
-                        &limit); /* Refused, it stays as it was, and "check" says what is missing. */
+        /* Refused, it stays as it was, and "check" says what is missing. */
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
 }
 

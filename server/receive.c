@@ -557,8 +557,8 @@ bool receive_group_look(const struct conf *conf, uint32_t index, const struct re
 void receive_group_start(const struct conf *conf, uint32_t index, const struct receive_plan *plan,
                          struct rx_group *group)
 {
-    (void)receive_group_look(conf, index, plan,
-                             group); /* Without it, receives find the right area by trying. */
+    /* Without it, receives find the right area by trying. */
+    (void)receive_group_look(conf, index, plan, group);
     if (!rx_group_start(group)) {
         LOG_WRN("zcrx_not_shared", "name=%s why=%s", conf->listeners[index].name,
                 LOG_Q("not every worker has a zero-copy queue"));

@@ -112,8 +112,8 @@ static void bucket_query_done(struct exchange *x)
     http_xml_begin(x);
     switch (x->target.op) {
     case S3_OP_GET_BUCKET_LOCATION:
-        (void)s3_xml_location(&x->xml_out,
-                              text_of_string(x->listener->conf->region)); /* It fits: a region's name. */
+        /* It fits: a region's name. */
+        (void)s3_xml_location(&x->xml_out, text_of_string(x->listener->conf->region));
         break;
     case S3_OP_GET_BUCKET_VERSIONING:
         (void)s3_xml_versioning_off(&x->xml_out); /* Constant text. */

@@ -66,7 +66,7 @@ void s3_copy_read(struct exchange *x, struct http_range range, enum s3_checksum_
         return;
     }
     http_response_may_be_early(x); /* Gibibytes that are read, compressed and hashed can take a minute. */
-    list_append(&x->worker->copying,
-                &upload->copying); /* Until the last frame was given: each turn it may go on. */
+    /* Until the last frame was given: each turn it may go on. */
+    list_append(&x->worker->copying, &upload->copying);
     s3_source_begin(x, x->source, &copy_read_consumer);
 }

@@ -163,8 +163,8 @@ void s3_delete_returned(struct exchange *x, struct store_request *request)
 
 static void deletes_start(struct exchange *x)
 {
-    if (s3_answer_failed(
-            x)) { /* The bucket is looked up first: without it S3 answers 404, not a list of errors. */
+    /* The bucket is looked up first: without it S3 answers 404, not a list of errors. */
+    if (s3_answer_failed(x)) {
         return;
     }
     struct delete_table *table = x->table;

@@ -90,8 +90,8 @@ static void listing_sent(struct exchange *x, uint64_t cookie)
     x->listing.is_sending = false;
     share_release(x);
     if (x->response.is_recalled) {
-        exchange_block_give(
-            x); /* Recalled too late to cut it; what follows waits for room, and not with a block. */
+        /* Recalled too late to cut it; what follows waits for room, and not with a block. */
+        exchange_block_give(x);
     } else if (!x->is_abandoned && x->listing.phase != LISTING_DONE) {
         listing_send(x, 0);
     }

@@ -140,8 +140,8 @@ static void complete_fold_etag(struct completing *completing, const char *etag)
     uint8_t digest[16] = {0};
     struct text text = text_of_string(etag);
     text.len = text.len > 32 ? 32 : text.len;
-    (void)s3_hex_decode(text, digest,
-                        sizeof(digest)); /* Anything else counts as zeros; it is our own text. */
+    /* Anything else counts as zeros; it is our own text. */
+    (void)s3_hex_decode(text, digest, sizeof(digest));
     s3_checksum_update(&completing->etag, digest, sizeof(digest));
 }
 

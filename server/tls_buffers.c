@@ -130,8 +130,8 @@ static void tls_release(struct slice_owner *owner, const struct slice *slice)
     if (buffer->filler == -1) {
         tls_buffer_free(tls, (uint32_t)slice->token);
     } else {
-        tls_buffer_detach(
-            &tls->conns[buffer->filler]); /* Decryption is synchronous: nobody writes into it now. */
+        /* Decryption is synchronous: nobody writes into it now. */
+        tls_buffer_detach(&tls->conns[buffer->filler]);
     }
 }
 

@@ -19,8 +19,8 @@
 #define TLS_BUFFER_DEFAULT (128 * KIB)
 #define TLS_BUFFER_MIN (4 * KIB)
 #define TLS_BUFFER_MAX (1 * MIB)
-#define TLS_INNER_BUFFER                                                                                     \
-    (32 * KIB) /* two records: a connection that waits with ciphertext pins one of these */
+/* two records: a connection that waits with ciphertext pins one of these */
+#define TLS_INNER_BUFFER (32 * KIB)
 #define TLS_CLOSE_WAITS_MAX 1000
 #define TLS_CLOSE_WAIT_NS (10 * NS_PER_MS)
 

@@ -184,8 +184,8 @@ void worker_close(struct worker *worker)
 
 void worker_messages_close(struct worker *worker)
 {
-    (void)mpsc_take_all(
-        &worker->messages); /* Messages are the sender's memory: what came too late is dropped. */
+    /* Messages are the sender's memory: what came too late is dropped. */
+    (void)mpsc_take_all(&worker->messages);
     mpsc_close(&worker->messages);
 }
 

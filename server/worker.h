@@ -135,8 +135,8 @@ struct worker {
 
     bool is_draining;
     bool is_stopping;
-    uint64_t
-        gatherable; /* payload bytes of listeners whose peers the kernel holds back while the worker sleeps */
+    /* payload bytes of listeners whose peers the kernel holds back while the worker sleeps */
+    uint64_t gatherable;
     struct rx_event rx_events[WORKER_RX_EVENTS];
     struct store_event store_events[WORKER_STORE_EVENTS];
 };

@@ -16,8 +16,8 @@
 #include "storage/store.h"
 
 #define ZFRAME_PLAIN 262144U /* bytes of payload in a frame */
-#define ZFRAME_STORED_MAX                                                                                    \
-    (ZFRAME_PLAIN + (ZFRAME_PLAIN >> 8) + 64U) /* bytes; asserted against zstd's own bound */
+/* bytes; asserted against zstd's own bound */
+#define ZFRAME_STORED_MAX (ZFRAME_PLAIN + (ZFRAME_PLAIN >> 8) + 64U)
 #define ZFRAME_COUNT_MAX 32768U /* frames of an object: 8 GiB; what is larger is stored plain */
 #define ZFRAME_TABLE_HEAD 8U    /* skippable magic, length */
 #define ZFRAME_TABLE_ENTRY 8U   /* stored and plain bytes of a frame */

@@ -23,8 +23,8 @@
 
 #define BATCH_MAX 256U
 #define PART_SIZE_MIN_DEFAULT (5 * MIB)
-#define EXPIRY_INTERVAL_NS                                                                                   \
-    (10 * NS_PER_S) /* how often abandoned uploads are looked for when none was found */
+/* how often abandoned uploads are looked for when none was found */
+#define EXPIRY_INTERVAL_NS (10 * NS_PER_S)
 
 struct device {
     bool exists;
@@ -779,8 +779,8 @@ uint64_t commit_step(struct commit *commit, uint64_t now_ns, uint64_t realtime_n
             run_batch(commit, now_ns, realtime_ns);
             commit->ready_since_ns = now_ns;
             if (index_failed(commit->index) == 0) {
-                index_checkpoint_if_due(
-                    commit->index); /* a failure is remembered by the index and met at the next begin */
+                /* a failure is remembered by the index and met at the next begin */
+                index_checkpoint_if_due(commit->index);
             }
         } else {
             next = earlier(next, window_end);

@@ -56,8 +56,8 @@ struct commit_put {
     const char *upload_id;        /* FINISH of a part; NULL or "" for an object */
     uint32_t part_number;
     uint64_t owner; /* from commit_owner_new when anything is recorded as pending, else 0 */
-    const struct object_extent
-        *extents; /* in payload order, after those recorded before; not recorded so far */
+    /* in payload order, after those recorded before; not recorded so far */
+    const struct object_extent *extents;
     uint32_t extent_count;
     uint64_t device_mask; /* FINISH: bit n: device n holds payload of this put, pending extents included */
     uint64_t size;        /* FINISH: payload bytes in all */
@@ -93,13 +93,13 @@ struct commit_options {
     void *ops_ctx;
     uint64_t device_mask; /* bit n: device n exists and takes writes */
     uint64_t flush_deadline_ns;
-    uint64_t
-        commit_window_ns; /* how long a batch may gather after its first item is ready; 0: takes what is there */
+    /* how long a batch may gather after its first item is ready; 0: takes what is there */
+    uint64_t commit_window_ns;
     uint64_t upload_expiry_ns; /* 0: never */
     uint64_t part_size_min;    /* bytes: for all parts but the last; 0: S3's 5 MiB */
     uint64_t id_seed; /* upload ids: from the system's generator in production, a seed in simulations */
-    bool
-        skip_flush; /* negative control of the crash tests: claims every flush worked. Never in production. */
+    /* negative control of the crash tests: claims every flush worked. Never in production. */
+    bool skip_flush;
 };
 
 int commit_open(const struct commit_options *options, struct commit **out);

@@ -51,14 +51,14 @@ struct dev_io {
     uint32_t iov_count;
     int result; /* out: 0 or -errno */
     void *user; /* the caller's */
-    uint64_t
-        latency_ns; /* out: from submission to the poll that saw the end; valid for callers that pass a clock */
+    /* out: from submission to the poll that saw the end; valid for callers that pass a clock */
+    uint64_t latency_ns;
 
     /* the queue's while in flight */
     struct list node;
     struct dev_queue *queue;
-    void (*complete)(struct dev_io *io,
-                     int32_t res); /* the implementation's, called from the ring's handler */
+    /* the implementation's, called from the ring's handler */
+    void (*complete)(struct dev_io *io, int32_t res);
     uint64_t submitted_ns;
     uint64_t done;   /* bytes transferred so far */
     uint64_t ticket; /* mem, fault: their own */
@@ -69,8 +69,8 @@ struct dev_info {
     const char *type;  /* "file", "block", "nvme", "mem", "fault" */
     uint64_t size;     /* bytes, multiple of lba_size */
     uint32_t lba_size; /* bytes: offsets and sums of fragments are multiples of it */
-    uint32_t
-        dma_alignment; /* bytes: address and length of a fragment must be multiples of it, as the system states it */
+    /* bytes: address and length of a fragment must be multiples of it, as the system states it */
+    uint32_t dma_alignment;
     uint32_t fragments_max; /* iovecs of one io that are not split */
     uint32_t bytes_max;     /* bytes of one transfer that is not split */
     bool direct;            /* O_DIRECT is direct */
@@ -163,8 +163,8 @@ void dev_io_advance(struct dev_io *io, uint64_t bytes);
 struct dev_uring_options {
     const char *path;
     bool is_exclusive; /* flock on files, O_EXCL on block devices: two nodes never share a device */
-    bool
-        create; /* a file that is not there is made, `create_size` bytes of zeros, synced with its directory */
+    /* a file that is not there is made, `create_size` bytes of zeros, synced with its directory */
+    bool create;
     bool want_direct;
     uint64_t create_size;
 };
@@ -185,8 +185,8 @@ struct dev_mem_options {
     uint32_t dma_alignment;
     uint32_t fragments_max;
     uint32_t bytes_max;
-    uint32_t
-        delay_polls_max; /* an io ends after 0..this many polls of its queue, so that ios overtake each other; 0: at the next */
+    /* an io ends after 0..this many polls of its queue, so that ios overtake each other; 0: at the next */
+    uint32_t delay_polls_max;
     bool refuse_unaligned; /* fragments off dma_alignment answer -EINVAL, as real devices do */
     bool whole_pages;      /* and so do those that do not meet at page boundaries */
 };

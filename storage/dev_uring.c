@@ -33,8 +33,8 @@
 #define ALIGNMENT_MAX 4096U /* LBA and memory alignment at most: extents start at 4 KiB */
 #define LOCK_ATTEMPTS 150U
 #define LOCK_PAUSE_US 20000U /* start-up only: 3 s in all */
-#define RETRIES_MAX                                                                                          \
-    10000U /* -EAGAIN is answered by trying again; the bound turns a stuck kernel into an error */
+/* -EAGAIN is answered by trying again; the bound turns a stuck kernel into an error */
+#define RETRIES_MAX 10000U
 
 struct dev_uring {
     struct dev base;

@@ -21,8 +21,8 @@ void extent_read_span(const struct object_extent *extent, uint64_t at, uint64_t 
         to = last;
     }
     if (last > end_of_payload) {
-        last = bytes_round_up(end_of_payload,
-                              lba_size); /* the last block ends with the payload, padded to an LBA */
+        /* the last block ends with the payload, padded to an LBA */
+        last = bytes_round_up(end_of_payload, lba_size);
     }
     out->read_offset = extent->offset + first;
     out->read_len = last - first;

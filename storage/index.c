@@ -30,8 +30,8 @@
 #define LOG_FRAMES_DUE 4096U
 #define LOG_FRAMES_FACTOR 4
 #define ROOM_MIN MIB /* free bytes below which the file system counts as full */
-#define ROOM_PAGES                                                                                           \
-    256 /* free pages inside the database from which on puts may borrow the reserve for the log */
+/* free pages inside the database from which on puts may borrow the reserve for the log */
+#define ROOM_PAGES 256
 #define RESERVE_PAGES 256 /* pages a freeing transaction may go beyond the size limit */
 
 /* ---- statements and results --------------------------------------------------------------------------------------- */

@@ -37,8 +37,8 @@ struct index_options {
     uint64_t size_max;   /* bytes of index.db; 0: the file system's limit only */
     uint64_t reserve;    /* bytes kept on the file system so that deletes always work; 0: none */
     uint64_t cache_size; /* bytes of page cache per connection; 0: 16 MiB */
-    uint32_t
-        log_pages; /* log pages after which they are written back; 0: 4096 (16 MiB). The log is bounded by 4 times that. */
+    /* log pages after which they are written back; 0: 4096 (16 MiB). The log is bounded by 4 times that. */
+    uint32_t log_pages;
     bool skip_sync; /* negative control of the crash tests: synchronous=OFF. Never in production. */
 };
 

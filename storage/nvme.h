@@ -17,8 +17,8 @@
 #include "base/err.h"
 
 #define NVME_IDENTIFY_BYTES 4096U
-#define NVME_PAGE                                                                                            \
-    4096U /* no memory page is smaller: a fragment never has more segments than pages of this size */
+/* no memory page is smaller: a fragment never has more segments than pages of this size */
+#define NVME_PAGE 4096U
 #define NVME_BLOCKS_MAX 65536U /* the count is 16 bits, minus one */
 
 /* Opcodes (NVM command set and admin) that are sent. */
@@ -47,8 +47,8 @@ struct nvme_limits {
     uint64_t transfer_max;  /* bytes of one command */
     uint32_t segments_max;  /* pieces of memory of one command */
     uint32_t dma_alignment; /* bytes: address and length of a fragment are multiples of it */
-    uint64_t
-        boundary_mask; /* inner ends and beginnings of fragments lie on multiples of it + 1; 0: anywhere */
+    /* inner ends and beginnings of fragments lie on multiples of it + 1; 0: anywhere */
+    uint64_t boundary_mask;
     uint64_t write_zeroes_max; /* bytes of one Write Zeroes, 0: not offered */
 };
 

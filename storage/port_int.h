@@ -20,8 +20,8 @@
 #define WRITES_SPARE 256U        /* device writes in flight beyond one unfinished unit per upload */
 #define PUT_EXTENTS_MAX 8U       /* extents that an upload keeps in memory */
 #define PUT_PENDING_BATCH 4U     /* so many finished extents are recorded as pending together */
-#define PUT_RESIDUE_CHANGES_MAX                                                                              \
-    16U /* extents closed because the alignment of the bytes changed; afterwards they are staged */
+/* extents closed because the alignment of the bytes changed; afterwards they are staged */
+#define PUT_RESIDUE_CHANGES_MAX 16U
 #define PORT_READ_DEPTH 32U /* reads at one device: reads never fill its queue */
 #define PORT_POLL_MAX 256U  /* completions of one device handled per turn */
 #define BUF_INDEX_NONE (-2)
@@ -47,8 +47,8 @@ struct put_write {
     uint64_t at;    /* place in the extent of its first byte, multiple of the LBA */
     uint64_t len;   /* bytes so far, zeros of the phase included */
     uint64_t limit; /* bytes at which it is full */
-    int32_t
-        buf_index; /* of all fragments so far; -1: mixed or unregistered; BUF_INDEX_NONE: no fragment yet */
+    /* of all fragments so far; -1: mixed or unregistered; BUF_INDEX_NONE: no fragment yet */
+    int32_t buf_index;
     uint32_t fragment_count;
     uint32_t piece_count;
     uint32_t slot_used;  /* bytes of `slot` */

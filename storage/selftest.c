@@ -162,8 +162,8 @@ int store_selftest(struct store_device *device, struct uring *uring, struct err 
         int cleared = io_uring_register_buffers_update_tag(&uring->ring, 0, &none, NULL, 1);
         CHECK(cleared == 1);
     }
-    memset(&device->dev->stats, 0,
-           sizeof(device->dev->stats)); /* counters tell of payload; nobody else uses the device yet */
+    /* counters tell of payload; nobody else uses the device yet */
+    memset(&device->dev->stats, 0, sizeof(device->dev->stats));
     munmap(test.memory, TEST_MEMORY);
 close_queue:
     dev_queue_close(test.queue);

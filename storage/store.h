@@ -285,8 +285,8 @@ struct store_list_options {
     struct store_name prefix;
     uint8_t delimiter[8];
     uint8_t delimiter_len; /* 0: none */
-    struct store_name
-        after; /* start strictly after this key (or, with a common prefix, after all that share it) */
+    /* start strictly after this key (or, with a common prefix, after all that share it) */
+    struct store_name after;
     bool after_is_prefix; /* `after` is a common prefix returned before: skip everything below it */
     char after_upload_id[STORE_UPLOAD_ID_MAX + 1];
     uint32_t after_part;
@@ -312,8 +312,8 @@ struct store_list {
 
 struct store_part_ref {
     uint32_t number;
-    uint64_t
-        payload; /* bytes, where what is stored is not the payload as it came (the server's business); else 0 */
+    /* bytes, where what is stored is not the payload as it came (the server's business); else 0 */
+    uint64_t payload;
     char etag[STORE_ETAG_MAX + 1];
     char checksum[STORE_CHECKSUMS_MAX + 1]; /* "" matches any, unless */
     bool is_checksum_exact;                 /* it must be this one */
@@ -342,8 +342,8 @@ struct store_request {
     uint64_t source_offset, source_len;
 
     /* out */
-    struct store_object
-        *object;             /* OBJECT_LOOKUP: end with store_object_release. COPY/COMPLETE: the new one */
+    /* OBJECT_LOOKUP: end with store_object_release. COPY/COMPLETE: the new one */
+    struct store_object *object;
     struct store_list *list; /* end with store_list_free */
     bool existed;
     uint64_t created_ns;                    /* BUCKET_LOOKUP and UPLOAD_LOOKUP */

@@ -32,10 +32,10 @@ struct store_device {
     uint32_t index;
     uint64_t data_offset; /* bytes: extents begin */
     uint64_t data_end;    /* bytes: one past the last usable block */
-    uint32_t
-        fragment_alignment; /* bytes: what address and length of a fragment must be multiples of, by self-test */
-    uint32_t
-        head_alignment; /* bytes: the same as the system states it; below fragment_alignment when the test failed */
+    /* bytes: what address and length of a fragment must be multiples of, by self-test */
+    uint32_t fragment_alignment;
+    /* bytes: the same as the system states it; below fragment_alignment when the test failed */
+    uint32_t head_alignment;
     bool fragments_ok;
     char note[256];
     pthread_mutex_t lock; /* guards alloc */
@@ -99,8 +99,8 @@ struct store {
         int fd;
         bool is_armed;
     } __attribute__((aligned(16))) commit_wakes[2]; /* the committer's messages; stop_fd */
-    pthread_mutex_t
-        start_lock; /* guards start_rc and start_is_known while the committer's thread opens its ring */
+    /* guards start_rc and start_is_known while the committer's thread opens its ring */
+    pthread_mutex_t start_lock;
     pthread_cond_t start_known;
     bool start_is_known;
     int start_rc;
