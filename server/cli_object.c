@@ -310,48 +310,73 @@ static ssize_t source_read(void *ctx, void *data, size_t size)
     }
 }
 
+/* The store takes any bytes; what no S3 client could name afterwards must not get in. */
+static bool put_key_read(const char *text, struct cli_key *key)
+{
+    if (!key_read(text, false, key)) {
+        return false;
+    }
+    if (!s3_bucket_name_is_valid(text_of(key->bucket, strlen(key->bucket))) ||
+        !utf8_is_valid(text_of(key->key, key->key_len))) {
+        cli_fail(CLI_USAGE, "%s: not a bucket name (3 to 63 of a-z, 0-9, '.', '-') and a key in UTF-8", text);
+        return false;
+    }
+    return true;
+}
+
+static void source_close(int fd)
+{
+    if (fd > STDIN_FILENO) {
+        close(fd); /* read only: nothing can be lost */
+    }
+}
+
+/* The descriptor of what is put, with its size, UINT64_MAX when nobody knows; or -1 after the mistake was printed. */
+static int source_open(const char *path, uint64_t *size)
+{
+    struct stat info = {0};
+    bool is_stdin = strcmp(path, "-") == 0;
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    int rc = fd < 0 || fstat(fd, &info) != 0 ? -errno : S_ISDIR(info.st_mode) ? -EISDIR : 0;
+    if (rc != 0) {
+        source_close(fd);
+        cli_fail(CLI_FAILED, "%s: %s", path, err_text(rc));
+        return -1;
+    }
+    *size = !is_stdin && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : UINT64_MAX;
+    return fd;
+}
+
+static int put_run(const struct cli *cli, struct cli_store *store, struct cli_put *put, struct err *err)
+{
+    put->content_type = cli->content_type;
+    put->create_bucket = cli->create_bucket;
+    int rc = store->ops->put(store, put, err);
+    if (rc == ERR_NO_SUCH_BUCKET) {
+        err_set(err, rc, "bucket %s does not exist; --create-bucket makes it", put->key->bucket);
+    }
+    return rc;
+}
+
 int cli_put(const struct cli *cli)
 {
     struct cli_key key;
     struct session session;
-    struct stat info;
     struct err err = {""};
-    if (!key_read(cli->operands[1], false, &key)) {
+    int fd = -1;
+    struct cli_put put = {.key = &key, .source = source_read, .ctx = &fd};
+    if (!put_key_read(cli->operands[1], &key)) {
         return CLI_USAGE;
     }
-    /* The store takes any bytes; what no S3 client could name afterwards must not get in. */
-    if (!s3_bucket_name_is_valid(text_of(key.bucket, strlen(key.bucket))) ||
-        !utf8_is_valid(text_of(key.key, key.key_len))) {
-        return cli_fail(CLI_USAGE, "%s: not a bucket name (3 to 63 of a-z, 0-9, '.', '-') and a key in UTF-8",
-                        cli->operands[1]);
-    }
-    bool is_stdin = strcmp(cli->operands[0], "-") == 0;
-    int fd = is_stdin ? STDIN_FILENO : open(cli->operands[0], O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0) {
-        return cli_fail(CLI_FAILED, "%s: %s", cli->operands[0], err_text(-errno));
-    }
-    if (S_ISDIR(info.st_mode)) {
-        close(fd);
-        return cli_fail(CLI_FAILED, "%s: %s", cli->operands[0], err_text(-EISDIR));
+    fd = source_open(cli->operands[0], &put.size);
+    if (fd < 0) {
+        return CLI_FAILED;
     }
     int exit_code = session_open(&session, cli);
     if (exit_code == CLI_OK) {
-        struct cli_put put = {.key = &key,
-                              .content_type = cli->content_type,
-                              .size =
-                                  !is_stdin && S_ISREG(info.st_mode) ? (uint64_t)info.st_size : UINT64_MAX,
-                              .create_bucket = cli->create_bucket,
-                              .source = source_read,
-                              .ctx = &fd};
-        int rc = session.store->ops->put(session.store, &put, &err);
-        if (rc == ERR_NO_SUCH_BUCKET) {
-            err_set(&err, rc, "bucket %s does not exist; --create-bucket makes it", key.bucket);
-        }
-        exit_code = session_close(&session, rc, &err);
+        exit_code = session_close(&session, put_run(cli, session.store, &put, &err), &err);
     }
-    if (!is_stdin) {
-        close(fd);
-    }
+    source_close(fd);
     return exit_code;
 }
 
