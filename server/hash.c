@@ -39,8 +39,8 @@ static void hash_compute(struct hash_stream *stream, const struct slice *slice, 
 static void hash_compute_final(struct hash_stream *stream)
 {
     for (uint32_t i = 0; i < stream->count; i++) {
-        (void)s3_checksum_final(&stream->sums[i].state,
-                                stream->sums[i].digest); /* The size follows from the kind. */
+        /* The size follows from the kind. */
+        (void)s3_checksum_final(&stream->sums[i].state, stream->sums[i].digest);
     }
 }
 

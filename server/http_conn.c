@@ -237,8 +237,8 @@ static void http_body_deliver(struct exchange *x, const struct slice *slice)
 /* Takes aws-chunked apart: payload runs travel on as cut slices. Takes the slice over. */
 static void http_body_aws(struct exchange *x, struct slice *slice)
 {
-    while (slice->len > 0 &&
-           x->stage == EXCHANGE_BODY) { /* Each step consumes a byte at least, or ends the body. */
+    /* Each step consumes a byte at least, or ends the body. */
+    while (slice->len > 0 && x->stage == EXCHANGE_BODY) {
         struct http_chunked_span span;
         enum auth_chunked_status status = auth_chunked_step(&x->body.aws, slice->addr, slice->len, &span);
         slice->addr += span.skip;

@@ -140,8 +140,8 @@ static void http_start_with(struct exchange *x, uint64_t length, const char *bod
         {.iov_base = x->out, .iov_len = x->response.head_len},
         {.iov_base = (void *)(uintptr_t)body, .iov_len = body_len},
     };
-    (void)http_send(x, iov, body_len > 0 ? 2 : 1,
-                    HTTP_COOKIE_HEAD); /* A dead peer is reported by RX_RESET. */
+    /* A dead peer is reported by RX_RESET. */
+    (void)http_send(x, iov, body_len > 0 ? 2 : 1, HTTP_COOKIE_HEAD);
     conn_timer_set(x->conn, x->worker->now_ns + x->listener->conf->limits.send_timeout_ns / HTTP_SEND_LOOKS);
 }
 

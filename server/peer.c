@@ -27,8 +27,8 @@ static void peer_address(const struct sockaddr_storage *from, uint8_t out[16])
 
 static uint32_t peer_home(const struct peers *peers, const uint8_t address[16])
 {
-    uint64_t hash =
-        14695981039346656037ULL; /* FNV-1a: short keys, and a flood of peers is bounded by connections */
+    /* FNV-1a: short keys, and a flood of peers is bounded by connections */
+    uint64_t hash = 14695981039346656037ULL;
     for (int i = 0; i < 16; i++) {
         hash = (hash ^ address[i]) * 1099511628211ULL;
     }

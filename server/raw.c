@@ -97,8 +97,8 @@ static void raw_peer_text(const struct sockaddr_storage *peer, char *to, size_t 
     uint16_t port = 0;
     if (peer->ss_family == AF_INET) {
         const struct sockaddr_in *in = (const struct sockaddr_in *)peer;
-        (void)inet_ntop(AF_INET, &in->sin_addr, address,
-                        sizeof(address)); /* Cannot fail: the buffer is large enough. */
+        /* Cannot fail: the buffer is large enough. */
+        (void)inet_ntop(AF_INET, &in->sin_addr, address, sizeof(address));
         port = ntohs(in->sin_port);
     } else if (peer->ss_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)peer;
@@ -114,8 +114,8 @@ static void raw_time_text(uint64_t wall_ns, char date[16], char time[16])
     char basic[HTTP_DATE_BASIC_SIZE];
     http_date_format_basic((int64_t)(wall_ns / NS_PER_S), basic);
     (void)snprintf(date, 16, "%.8s", basic); /* "20261130T101502Z" */
-    (void)snprintf(time, 16, "%.6s.%06u", basic + 9,
-                   (unsigned)(wall_ns % NS_PER_S / NS_PER_US)); /* 13 bytes */
+    /* 13 bytes */
+    (void)snprintf(time, 16, "%.6s.%06u", basic + 9, (unsigned)(wall_ns % NS_PER_S / NS_PER_US));
 }
 
 static bool raw_key_add(struct store_name *key, struct text text)
@@ -136,8 +136,8 @@ bool raw_key_format(const char *template, const struct raw_name *name, struct st
     char sequence[24];
     raw_time_text(name->wall_ns, date, time);
     raw_peer_text(name->peer, peer, sizeof(peer));
-    (void)snprintf(sequence, sizeof(sequence), "%06llu",
-                   (unsigned long long)name->sequence); /* 20 digits at most. */
+    /* 20 digits at most. */
+    (void)snprintf(sequence, sizeof(sequence), "%06llu", (unsigned long long)name->sequence);
     const struct {
         const char *field;
         const char *value;

@@ -170,8 +170,8 @@ static void complete_fold_part(struct exchange *x, const struct store_list_entry
         completing->is_mismatch = true;
         return;
     }
-    (void)snprintf(ref->checksum, sizeof(ref->checksum), "%s",
-                   entry->checksum); /* As long as a part's can be. */
+    /* As long as a part's can be. */
+    (void)snprintf(ref->checksum, sizeof(ref->checksum), "%s", entry->checksum);
     ref->is_checksum_exact = true;
     completing->payload += zframe_size(entry->checksum, entry->size);
     if (zframe_is_marked(entry->checksum, &ref->payload)) {
@@ -237,8 +237,8 @@ static enum s3_error complete_checksum(struct exchange *x)
     if (completing->is_full_object) {
         s3_checksum_crc_to_digest(kind, completing->crc, digest);
     }
-    (void)s3_checksum_text(kind, digest, completing->is_full_object ? 0 : completing->count,
-                           text); /* Terminated. */
+    /* Terminated. */
+    (void)s3_checksum_text(kind, digest, completing->is_full_object ? 0 : completing->count, text);
     (void)snprintf(attributes->checksum, sizeof(attributes->checksum), "%s=%s", s3_checksum_name(kind), text);
     struct text expected = http_request_header(x, s3_checksum_header(kind));
     return text_is_absent(expected) || text_is(expected, text) ? S3_OK : S3_ERR_BAD_DIGEST;
@@ -254,8 +254,8 @@ static enum s3_error complete_attributes(struct exchange *x)
     }
     (void)s3_checksum_final(&completing->etag, digest); /* MD5: 16 bytes. */
     s3_hex_encode(digest, 16, attributes->etag);
-    (void)snprintf(attributes->etag + 32, sizeof(attributes->etag) - 32, "-%u",
-                   completing->count); /* 6 bytes */
+    /* 6 bytes */
+    (void)snprintf(attributes->etag + 32, sizeof(attributes->etag) - 32, "-%u", completing->count);
     enum s3_error error = complete_checksum(x);
     if (error == S3_OK && completing->is_compressed) {
         bool fits = zframe_mark(attributes->checksum, completing->payload);

@@ -146,8 +146,8 @@ static void thread_rx_opened(const struct thread *thread, uint32_t index, const 
     }
     peek_protect(thread->arena.base + options->area_offset, options->area_size);
     if (options->interface != NULL) {
-        (void)nic_queue_read(options->interface, options->queue, &reported,
-                             &err); /* Kernels before 6.16 do not report sizes: 0. */
+        /* Kernels before 6.16 do not report sizes: 0. */
+        (void)nic_queue_read(options->interface, options->queue, &reported, &err);
     }
     LOG_INF("zcrx_queue",
             "name=%s interface=%s queue=%u rx_buffer_size=%u reported=%u pool=%u buffers=%u "

@@ -184,8 +184,8 @@ static bool alloc_scan_bits(const struct alloc *alloc, uint64_t from, uint64_t t
     for (uint64_t at = from; at < to;) {
         uint64_t used = alloc->bits[at / WORD_BITS] >> (at % WORD_BITS);
         uint64_t room = WORD_BITS - at % WORD_BITS;
-        uint64_t step =
-            used == 0 ? room : (uint64_t)__builtin_ctzll(used); /* free blocks from here in this word */
+        /* free blocks from here in this word */
+        uint64_t step = used == 0 ? room : (uint64_t)__builtin_ctzll(used);
         step = step < to - at ? step : to - at;
         run += step;
         at += step;

@@ -254,8 +254,8 @@ static void arrive(struct commit *commit, struct commit_put *put, uint64_t now_n
     put->status = 0;
     list_init(&put->link);
     if (put->kind != COMMIT_PUT_FINISH || put->device_mask == 0) {
-        CHECK(put->kind != COMMIT_PUT_FINISH ||
-              put->size == 0); /* payload without a device would never be flushed */
+        /* payload without a device would never be flushed */
+        CHECK(put->kind != COMMIT_PUT_FINISH || put->size == 0);
         make_ready(commit, put, now_ns);
         return;
     }

@@ -108,8 +108,8 @@ static void bound_from_options(struct index_list *list, const struct store_list_
         /* After this id of this key, and then the following keys. */
         bound_set(list, options->after.bytes, options->after.len);
         list->bound_id_len = (uint32_t)strlen(options->after_upload_id) + 1;
-        memcpy(list->bound_id, options->after_upload_id,
-               list->bound_id_len); /* with the zero byte: strictly after */
+        /* with the zero byte: strictly after */
+        memcpy(list->bound_id, options->after_upload_id, list->bound_id_len);
     } else if (options->after.len > 0) {
         bound_after_key(list, options->after.bytes, options->after.len);
     }

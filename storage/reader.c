@@ -163,8 +163,8 @@ void port_read_done(struct store_read *read)
     CHECK(read->is_in_flight);
     read->is_in_flight = false;
     port_watch_end(port, read->device, WATCH_READ, read->span.read_len);
-    if (read->state !=
-        READ_READING) { /* Given up meanwhile: its user knows, or was told in store_read_take. */
+    /* Given up meanwhile: its user knows, or was told in store_read_take. */
+    if (read->state != READ_READING) {
         if (read->state == READ_LATE) {
             port_read_free(port, read);
         }

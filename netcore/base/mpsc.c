@@ -64,8 +64,8 @@ void mpsc_wake(struct mpsc *queue)
 {
     uint64_t one = 1;
     ssize_t rc = write(queue->event_fd, &one, sizeof(one));
-    CHECK(rc == sizeof(one) ||
-          errno == EAGAIN); /* EAGAIN: the counter is full, so a wake-up is pending anyway. */
+    /* EAGAIN: the counter is full, so a wake-up is pending anyway. */
+    CHECK(rc == sizeof(one) || errno == EAGAIN);
 }
 
 void mpsc_clear(struct mpsc *queue)

@@ -407,8 +407,8 @@ static void socket_close(struct rx *rx)
 {
     struct rx_socket *sock = (struct rx_socket *)rx;
     ktcp_close(&sock->ktcp);
-    CHECK(sock->free_count ==
-          rx->info.buffers_total); /* Every slice was released, or a buffer would be lost. */
+    /* Every slice was released, or a buffer would be lost. */
+    CHECK(sock->free_count == rx->info.buffers_total);
     rx->magic = 0;
     socket_free(sock);
 }
