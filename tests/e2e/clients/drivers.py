@@ -458,6 +458,8 @@ class Restic(Driver):
 
     def restic(self, *arguments, data=None):
         secure = ["--cacert", self.place.ca] if self.url.startswith("https") else []
+        if self.anonymous and tuple(map(int, self.version().split(".")[:2])) >= (0, 17):
+            secure += ["-o", "s3.unsafe-anonymous-auth=true"]  # Older ones know no such option and go without keys by themselves.
         return run([program("restic"), "-r", f"s3:{self.url}/{self.bucket}/repo", "--no-cache", *secure, *arguments], self.env, data)
 
     def small(self):
