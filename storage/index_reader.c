@@ -30,6 +30,7 @@ struct index_reader {
     struct job *jobs, *jobs_last; /* lists, served round robin */
     bool lists_turn;              /* the next step is a list's */
     _Atomic uint64_t errors;
+    _Atomic bool is_damaged; /* a page of the index was not what had been written */
 };
 
 int index_reader_open(const struct index_options *options, const struct index_reader_ops *ops, void *ops_ctx,
@@ -91,11 +92,19 @@ uint64_t index_reader_errors(const struct index_reader *reader)
     return atomic_load_explicit(&reader->errors, memory_order_relaxed);
 }
 
+bool index_reader_is_damaged(const struct index_reader *reader)
+{
+    return atomic_load_explicit(&reader->is_damaged, memory_order_relaxed);
+}
+
 static void answer(struct index_reader *reader, struct store_request *request, int status)
 {
     bool ours = status == -EIO || status == ERR_CORRUPT || status == -EBUSY;
     if (ours) {
         atomic_fetch_add_explicit(&reader->errors, 1, memory_order_relaxed);
+        if (status == ERR_CORRUPT) {
+            atomic_store_explicit(&reader->is_damaged, true, memory_order_relaxed);
+        }
         LOG_ERR("index_read_failed", "kind=%d why=%s", (int)request->kind, LOG_Q(err_text(status)));
     }
     request->status = status == -EBUSY ? -EIO : status;

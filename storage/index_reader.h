@@ -38,5 +38,7 @@ int index_reader_event_fd(const struct index_reader *reader);
 bool index_reader_step(struct index_reader *reader);
 bool index_reader_is_idle(const struct index_reader *reader);
 uint64_t index_reader_errors(const struct index_reader *reader); /* any thread */
+/* Any thread. It has met a page of the index that was not what had been written; true for good. */
+bool index_reader_is_damaged(const struct index_reader *reader);
 
 #endif

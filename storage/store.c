@@ -391,6 +391,15 @@ void store_stats(struct store *store, struct store_stats *out)
     out->scrubbed_bytes = store->scrubbed_bytes;
 }
 
+static bool store_index_is_damaged(const struct store *store)
+{
+    bool is_damaged = false;
+    for (uint32_t i = 0; i < store->reader_count; i++) {
+        is_damaged = is_damaged || index_reader_is_damaged(store->readers[i]);
+    }
+    return is_damaged;
+}
+
 int store_health(struct store *store, struct err *err)
 {
     int rc = commit_health(store->commit);
@@ -398,6 +407,12 @@ int store_health(struct store *store, struct err *err)
         return err_set(
             err, rc, "the index failed (%s): nothing is stored any more; restart after its disk is repaired",
             err_text(rc));
+    }
+    if (store_index_is_damaged(store)) {
+        return err_set(err, ERR_CORRUPT,
+                       "the index is damaged: what it still finds can be read; move the objects away, or put "
+                       "back a copy of "
+                       "data_dir");
     }
     uint64_t available = 0;
     uint32_t usable = 0;

@@ -146,7 +146,8 @@ struct store_stats {                /* sums over ports and threads, since open u
     const struct store_histogram *commit_latency;
 };
 void store_stats(struct store *store, struct store_stats *out);
-/* 0 when the store takes writes; otherwise -errno and a sentence (index failed, all devices failed, full). */
+/* 0 when the store takes writes and answers for what it holds; otherwise -errno, a project code, and a sentence (index failed or damaged, all
+ * devices failed, full). */
 int store_health(struct store *store, struct err *err);
 
 /* ---- a worker's port ------------------------------------------------------------------------------------------ */

@@ -204,4 +204,23 @@ with Node(size="64MiB", credentials=CREDENTIALS) as node:
         assert b"507" in said[-1] or b"InsufficientStorage" in said[-1], said
         assert b"s3://bkt/big" not in subprocess.run([*base, "ls", "s3://bkt"], env=env, capture_output=True).stdout
 
+with Node(size="64MiB") as node:
+
+    @lane.test
+    def a_node_whose_index_is_damaged_is_not_ready():
+        """Requests that meet the damage fail, and whoever balances load learns of it."""
+        node.request("PUT", "/bkt")
+        for i in range(50):
+            assert node.request("PUT", f"/bkt/key-{i}", body=b"x" * 100)[0] == 200
+        node.stop()  # the log goes into the file, and nothing stays in memory
+        node.start()
+        with open(os.path.join(node.folder, "data", "index.db"), "r+b") as f:
+            size = f.seek(0, os.SEEK_END)
+            f.seek(4096)
+            f.write(b"\xff" * (size - 4096))
+        assert node.admin("/readyz")[0] == 200
+        assert node.request("GET", "/bkt/key-7")[0] == 500
+        status, why = node.admin("/readyz")
+        assert status == 503 and "the index is damaged" in why, (status, why)
+
 lane.close()
