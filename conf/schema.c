@@ -626,8 +626,10 @@ const struct schema_row schema_rows[] = {
      .max = 65536,
      .flags = SCHEMA_ZERO,
      .default_text = "0",
-     .zero_means = "an eighth of the receive area",
-     .help = "Receive buffers that one connection may hold."},
+     .zero_means = "as many as there are (af_xdp: half of them)",
+     .help = "Receive buffers that one connection may hold: an upload then writes what it has before a write "
+             "is full, and what a "
+             "client sends ahead waits in its own TCP."},
     {.name = "listeners[].limits.upload_queue_max",
      .type = SCHEMA_SIZE,
      .offset = LIMIT(upload_queue_max),
@@ -657,7 +659,8 @@ const struct schema_row schema_rows[] = {
      .flags = SCHEMA_ZERO,
      .default_text = "60s",
      .zero_means = "the system's setting",
-     .help = "Idle time before TCP asks whether the peer is alive."},
+     .help = "Idle time before TCP asks whether the peer is alive: every 10s (or after this time again, if "
+             "that is less), six times, then the connection is given up."},
     {.name = "listeners[].limits.tcp_user_timeout",
      .type = SCHEMA_DURATION,
      .offset = LIMIT(tcp_user_timeout_ns),

@@ -184,6 +184,10 @@ void upload_append(struct exchange *x, const struct slice *slice)
     hash_update(&upload->hashes, slice);
     if (upload->compressing.mode == COMPRESSING_OFF) {
         store_put_append(upload->put, slice);
+        if (store_put_idle_slices(upload->put) >= x->listener->idle_slices_max) {
+            store_put_pressure(
+                upload->put); /* Or the connection may receive nothing until a write is full. */
+        }
     } else {
         compressing_append(upload, slice);
         if (upload->state != UPLOAD_OPEN) {

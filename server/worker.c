@@ -97,6 +97,9 @@ static void worker_listener_init(struct worker *worker, uint32_t index, const st
     listener->info = listener->rx->info;
     listener->cells = options->listener_cells[index];
     list_init(&listener->conns);
+    /* A slice keeps one buffer at most, so half of a connection's are there to receive into while the others are written. */
+    uint32_t buffers_max = listener->conf->limits.buffers_per_connection_max;
+    listener->idle_slices_max = buffers_max == 0 ? UINT32_MAX : buffers_max / 2;
     if (listener->conf->virtual_host_domain[0] != '\0') {
         listener->domain = text_of_string(listener->conf->virtual_host_domain);
     }

@@ -64,9 +64,10 @@ struct listener {
     struct list conns;
     uint32_t conn_count;
     uint32_t upload_count;
-    bool is_broken;     /* the backend failed; its connections are gone */
-    bool is_stopped;    /* accepts nothing any more */
-    struct text domain; /* virtual-host style; absent: none */
+    uint32_t idle_slices_max; /* more of them make an upload write what it has */
+    bool is_broken;           /* the backend failed; its connections are gone */
+    bool is_stopped;          /* accepts nothing any more */
+    struct text domain;       /* virtual-host style; absent: none */
 };
 
 struct worker_options {

@@ -248,6 +248,8 @@ uint64_t store_put_queued_bytes(const struct store_put *put);
 void store_put_pressure(struct store_put *put);
 /* Slices held by the put that are neither written nor being written. */
 bool store_put_holds_idle_slices(const struct store_put *put);
+/* Of these, the ones that store_put_pressure would have written: the others wait for writes of this or other puts. */
+uint32_t store_put_idle_slices(const struct store_put *put);
 /* All payload was appended. `attributes` and `condition` (may be NULL) are copied. Leads to DONE or FAILED:
  * ERR_PRECONDITION, ERR_NO_SUCH_BUCKET, ERR_NO_SUCH_UPLOAD, -ENOSPC, -EIO, ERR_DEVICE_FAILED. */
 void store_put_finish(struct store_put *put, const struct store_attributes *attributes,

@@ -364,6 +364,11 @@ bool store_put_holds_idle_slices(const struct store_put *put)
     return !list_is_empty(&put->backlog) || (put->unit != NULL && put->unit->piece_count > 0);
 }
 
+uint32_t store_put_idle_slices(const struct store_put *put)
+{
+    return put->unit != NULL ? put->unit->piece_count : 0;
+}
+
 void store_put_finish(struct store_put *put, const struct store_attributes *attributes,
                       const struct store_condition *condition)
 {

@@ -158,6 +158,22 @@ def peers_that_send_ahead_and_read_nothing_do_not_take_all_receive_buffers():
 
 
 @lane.test
+def a_connection_holds_no_more_receive_buffers_than_allowed_and_still_uploads():
+    """Buffers of a bound do not fill a device write: what is there has to be written, or the upload would wait for room it holds itself."""
+    body = os.urandom(8 << 20)
+    peaks = {}
+    for most in (2, 5, 0):
+        with Node(s3="rx_buffer_size: 4KiB\n    rx_area_size: 1MiB", limits=f"buffers_per_connection_max: {most}") as node:
+            total = node.metric("penstock_rx_buffers_per_worker", listener="bulk")
+            node.request("PUT", "/bkt")
+            wait_for(lambda: node.metric("penstock_rx_buffers_free", listener="bulk") == total, "every buffer to be free")
+            assert node.request("PUT", "/bkt/key", body=body)[0] == 200
+            assert node.request("GET", "/bkt/key")[2] == body
+            peaks[most] = total - node.metric("penstock_rx_buffers_free_low", listener="bulk")
+    assert 1 <= peaks[2] <= 2 and 1 <= peaks[5] <= 5 and peaks[0] > 5, peaks
+
+
+@lane.test
 def early_errors_reach_clients_that_send_on():
     with Node() as node:
         body = b"x" * (8 << 20)

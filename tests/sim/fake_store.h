@@ -274,6 +274,11 @@ bool store_put_holds_idle_slices(const struct store_put *put)
     return put->held_count > 0;
 }
 
+uint32_t store_put_idle_slices(const struct store_put *put)
+{
+    return put->held_count;
+}
+
 static void fake_put_commit(struct store_put *put)
 {
     struct store_port *port = put->port;
