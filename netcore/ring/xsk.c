@@ -232,6 +232,7 @@ static uint32_t fill(struct xsk *xsk)
         uint32_t frame;
         bool was_free = xsk_frames_take(xsk->pool, XSK_FRAME_FILL, &frame);
         CHECK(was_free);
+        xsk_frames_tag(xsk->pool, frame, xsk->place);
         *xsk_ring_prod__fill_addr(&xsk->fill, at + i) = (uint64_t)frame << xsk->chunk_shift;
     }
     xsk_ring_prod__submit(&xsk->fill, count);
@@ -248,6 +249,7 @@ static int options_check(struct xsk *xsk, const struct xsk_options *options, str
     xsk->area = options->area;
     xsk->chunk_size = options->chunk_size != 0 ? options->chunk_size : XSK_CHUNK_DEFAULT;
     xsk->is_multi = options->want_multi;
+    xsk->place = options->place;
     if (xsk->chunk_size != 2048 && xsk->chunk_size != 4096) {
         return err_set(err, -EINVAL, "AF_XDP on %s: frames are 2KiB or 4KiB, not %u", options->interface,
                        xsk->chunk_size);
@@ -293,6 +295,8 @@ static int bind_all(struct xsk *xsk, const struct xsk_options *options, const st
     if (rc < 0) {
         goto close_umem;
     }
+    /* The queue was free, so the kernel is done with the socket that had it before. */
+    (void)xsk_frames_reclaim(xsk->pool, xsk->place);
     (void)fill(xsk); /* A shared socket has its ring only now. */
     xsk->fd = xsk_socket__fd(xsk->socket);
     rc = mode_read(xsk, options, err);
@@ -340,12 +344,11 @@ void xsk_drop(struct xsk *xsk)
     xsk_socket__delete(xsk->socket);
     xsk->stats.tx_lost += xsk->unsent;
     xsk->filled = xsk->unsent = 0;
-    if (is_base) { /* The last: whatever is in a ring was in one of those that are gone. */
+    if (is_base) { /* the last */
         int rc = xsk_umem__delete(xsk->umem);
         CHECK(rc == 0);
-        (void)xsk_frames_reclaim(&xsk->frames, XSK_FRAME_FILL); /* how many is told by the counters */
-        (void)xsk_frames_reclaim(&xsk->frames, XSK_FRAME_SENT);
     }
+    (void)xsk_frames_bury(xsk->pool, xsk->place); /* how many is told by the counters */
     xsk->socket = NULL;
     xsk->umem = NULL;
     xsk->fd = -1;
@@ -366,6 +369,9 @@ int xsk_renew(struct xsk *xsk, const struct xsk_options *options, struct err *er
     memset(&xsk->rx, 0, sizeof(xsk->rx));
     memset(&xsk->tx, 0, sizeof(xsk->tx));
     xsk->refused[0] = '\0';
+    /* A base's fill ring is filled before the bind, also with what its old socket had: if the bind succeeds, the kernel was done with
+     * that, and if not, it has looked into no ring of the new one. */
+    (void)(is_base && xsk_frames_reclaim(xsk->pool, xsk->place));
     int rc = bind_all(xsk, options, &sizes, err);
     if (rc == 0) {
         xsk->is_lost = false;
@@ -373,8 +379,9 @@ int xsk_renew(struct xsk *xsk, const struct xsk_options *options, struct err *er
         return 0;
     }
     xsk->filled = 0;
+    (void)xsk_frames_bury(xsk->pool, xsk->place);
     if (is_base) {
-        (void)xsk_frames_reclaim(&xsk->frames, XSK_FRAME_FILL); /* They were filled in before the bind. */
+        xsk_frames_unclaim(xsk->pool, xsk->place);
     }
     return rc;
 }
@@ -527,6 +534,7 @@ void xsk_send_put(struct xsk *xsk, uint32_t frame, uint32_t len)
 {
     CHECK(len > 0);
     CHECK(len <= xsk->chunk_size);
+    xsk_frames_tag(xsk->pool, frame, xsk->place);
     xsk_frames_move(xsk->pool, frame, XSK_FRAME_OURS, XSK_FRAME_SENT);
     xsk->unwritten--;
     xsk->unsent++;
@@ -564,7 +572,7 @@ static void complete(struct xsk *xsk, uint64_t now_ns)
         xsk_ring_cons__release(&xsk->completion, count);
         xsk->stats.completed += count;
     }
-    if (count > 0 || xsk_unsent(xsk) == 0) {
+    if (count > 0 || xsk_unsent(xsk) == 0 || xsk->progress_ns == 0) { /* 0: a new socket */
         xsk->progress_ns = now_ns;
     }
 }
@@ -603,7 +611,8 @@ enum xsk_trouble xsk_flush(struct xsk *xsk, uint64_t now_ns)
 
 bool xsk_is_stuck(const struct xsk *xsk, uint64_t now_ns, uint64_t deadline_ns)
 {
-    return xsk_unsent(xsk) > 0 && now_ns - xsk->progress_ns > deadline_ns;
+    /* A new socket has not been looked at yet. */
+    return xsk_unsent(xsk) > 0 && xsk->progress_ns != 0 && now_ns - xsk->progress_ns > deadline_ns;
 }
 
 int xsk_kernel_stats(const struct xsk *xsk, struct xdp_statistics *stats)

@@ -8,6 +8,8 @@
  * dropped and renewed together, the base last (closing) or first (renewing).
  *
  * A socket that is of no use any more (XSK_LOST) is dropped and renewed over the same memory: frames that somebody holds stay held.
+ * Those in its rings are nobody's meanwhile: the kernel takes a closed socket from its queue some time later, and a NIC may write
+ * into them until then. That it is done shows when the same queue can be bound again.
  *
  * Frames are chunks of the UMEM. Received payload begins at a multiple of four in its frame: XDP leaves 256 bytes before a packet and
  * Ethernet, IPv4 and TCP with timestamps are 66, so the headroom is 2 (IPv6 and VLAN tags add multiples of four).
@@ -48,6 +50,7 @@ struct xsk_options {
     uint32_t nic_ring;   /* descriptors of the NIC's receive ring; 0: not known */
     uint32_t tx_frames;  /* kept back for sending; 0: a sixteenth, at most 512 */
     uint32_t sockets;    /* that will share the frames; 0: this one only */
+    uint8_t place;       /* of this one among them, each another */
     struct xsk
         *base; /* the socket whose area is shared, open and not moved before this is closed; NULL: own area */
     enum xsk_mode mode;
@@ -95,6 +98,7 @@ struct xsk {
     uint8_t *area;
     uint32_t chunk_size, chunk_shift;
     uint32_t tx_frames;
+    uint8_t place;
     uint32_t fill_max;  /* frames that may be in the fill ring and with the NIC */
     uint32_t filled;    /* are there */
     uint32_t unsent;    /* given to be sent and not completed */
@@ -111,7 +115,7 @@ struct xsk {
 int xsk_open(struct xsk *xsk, const struct xsk_options *options, struct err *err);
 /* Closes. The caller has given back all received frames (CHECK). */
 void xsk_close(struct xsk *xsk);
-/* Closes the socket and keeps the frames: what lay in the rings is free again, what was to be sent is lost. Nothing may refer to
+/* Closes the socket and keeps the frames: what lay in the rings is free again once it is renewed, what was to be sent is lost. Nothing may refer to
  * the descriptor any more (a poll in flight keeps the queue busy). */
 void xsk_drop(struct xsk *xsk);
 /* Opens a dropped one again, with the options it had. On failure it stays dropped: -EBUSY while the old socket is torn down. */

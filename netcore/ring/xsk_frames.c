@@ -14,9 +14,11 @@ int xsk_frames_open(struct xsk_frames *frames, uint32_t count)
     CHECK(count > 0);
     uint32_t *stack = calloc(count, sizeof(*stack));
     uint8_t *states = calloc(count, sizeof(*states));
-    if (stack == NULL || states == NULL) {
+    uint8_t *queues = calloc(count, sizeof(*queues));
+    if (stack == NULL || states == NULL || queues == NULL) {
         free(stack);
         free(states);
+        free(queues);
         return -ENOMEM;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -26,6 +28,7 @@ int xsk_frames_open(struct xsk_frames *frames, uint32_t count)
     frames->counts[XSK_FRAME_FREE] = count;
     frames->stack = stack;
     frames->states = states;
+    frames->queues = queues;
     return 0;
 }
 
@@ -33,6 +36,7 @@ void xsk_frames_close(struct xsk_frames *frames)
 {
     free(frames->stack);
     free(frames->states);
+    free(frames->queues);
     memset(frames, 0, sizeof(*frames));
 }
 
@@ -69,15 +73,40 @@ void xsk_frames_move(struct xsk_frames *frames, uint32_t frame, enum xsk_frame_s
     CHECK(was_there);
 }
 
-uint32_t xsk_frames_reclaim(struct xsk_frames *frames, enum xsk_frame_state from)
+void xsk_frames_tag(struct xsk_frames *frames, uint32_t frame, uint8_t queue)
 {
-    uint32_t count = frames->counts[from];
-    CHECK(from == XSK_FRAME_FILL || from == XSK_FRAME_SENT);
+    CHECK(frame < frames->count);
+    frames->queues[frame] = queue;
+}
+
+/* All frames of `queue` in `from`. Returns how many. */
+static uint32_t move_all(struct xsk_frames *frames, uint8_t queue, enum xsk_frame_state from,
+                         enum xsk_frame_state to)
+{
+    uint32_t count = 0;
     for (uint32_t i = 0; i < frames->count && frames->counts[from] > 0; i++) {
-        (void)xsk_frames_move_if(frames, i, from, XSK_FRAME_FREE); /* false: it is in another state */
+        count += frames->queues[i] == queue && xsk_frames_move_if(frames, i, from, to);
     }
-    CHECK(frames->counts[from] == 0);
     return count;
+}
+
+uint32_t xsk_frames_bury(struct xsk_frames *frames, uint8_t queue)
+{
+    return move_all(frames, queue, XSK_FRAME_FILL, XSK_FRAME_GONE) +
+           move_all(frames, queue, XSK_FRAME_SENT, XSK_FRAME_GONE);
+}
+
+uint32_t xsk_frames_reclaim(struct xsk_frames *frames, uint8_t queue)
+{
+    return move_all(frames, queue, XSK_FRAME_GONE, XSK_FRAME_FREE);
+}
+
+void xsk_frames_unclaim(struct xsk_frames *frames, uint8_t queue)
+{
+    uint32_t frame;
+    while (xsk_frames_take(frames, XSK_FRAME_GONE, &frame)) { /* Ends: one less is free each time. */
+        xsk_frames_tag(frames, frame, queue);
+    }
 }
 
 void xsk_frames_check(const struct xsk_frames *frames)

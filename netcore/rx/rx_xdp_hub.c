@@ -343,6 +343,7 @@ static struct xsk_options lane_options(struct xdp_hub *hub, uint32_t index, uint
                                 .area_size = hub->area_size,
                                 .nic_ring = hub->nic_ring,
                                 .sockets = hub->lane_count,
+                                .place = (uint8_t)index,
                                 .base = index == 0 ? NULL : &hub->lanes[0].xsk,
                                 .is_generic = xsk_program_is_generic(xdp_port_program(hub->port)),
                                 .want_multi = hub->want_multi,

@@ -557,11 +557,12 @@ Test(xsk_veth, a_lost_interface_is_seen_and_socket_and_program_are_renewed_over_
     cr_expect_eq(xsk_flush(&xsk, 1), XSK_LOST);
     xsk_drop(&xsk);
     cr_expect_eq(xsk.frames.counts[XSK_FRAME_HELD], 1);
-    cr_expect_eq(xsk.frames.counts[XSK_FRAME_FREE], FRAMES - 1);
+    cr_expect_eq(xsk.frames.counts[XSK_FRAME_FREE] + xsk.frames.counts[XSK_FRAME_GONE], FRAMES - 1);
     cr_expect_eq(xsk.stats.tx_lost, 1);
     struct xsk_options options = socket_options(false);
     cr_expect_neq(xsk_renew(&xsk, &options, &err), 0, "there is no interface");
-    cr_expect_eq(xsk.frames.counts[XSK_FRAME_FREE], FRAMES - 1);
+    cr_expect_eq(xsk.frames.counts[XSK_FRAME_GONE], FRAMES - 1,
+                 "none is used before the queue was bound again");
     cr_expect_eq(xsk_program_reattach(program), -ENODEV);
     close(wire);
     rig_link(1500); /* in a namespace of its own: the process has moved there, and so does the name */
@@ -569,11 +570,18 @@ Test(xsk_veth, a_lost_interface_is_seen_and_socket_and_program_are_renewed_over_
     cr_assert(xsk_program_reattach(program) == 0);
     cr_expect(xsk_program_is_attached(program));
     cr_assert(xsk_renew(&xsk, &options, &err) == 0, "%s", err.text);
+    cr_expect_eq(xsk.frames.counts[XSK_FRAME_GONE], 0);
     cr_assert(xsk_program_socket_set(program, 0, xsk.fd) == 0);
     inject(&frame);
     cr_assert(collect(&part, 1) == 1);
     cr_expect_neq(part.frame, held.frame);
     cr_expect(memcmp(held.addr, frame.bytes, frame.len) == 0, "what is held is not written over");
+    /* A socket that was just made is not stuck, however late it is. */
+    cr_assert(xsk_send_take(&xsk, &index) != NULL);
+    xsk_send_put(&xsk, index, 100);
+    cr_expect(!xsk_is_stuck(&xsk, 3600 * NS_PER_S, 10 * NS_PER_S));
+    cr_expect_neq(xsk_flush(&xsk, 3600 * NS_PER_S), XSK_LOST);
+    cr_expect(!xsk_is_stuck(&xsk, 3600 * NS_PER_S, 10 * NS_PER_S));
     xsk_give(&xsk, part.frame);
     xsk_give(&xsk, held.frame);
     xsk_frames_check(&xsk.frames);
@@ -596,6 +604,7 @@ Test(xsk_veth, sockets_of_two_queues_share_the_frames)
     cr_assert(xsk_open(&xsk, &options, &err) == 0, "%s", err.text);
     struct xsk_options other = options;
     other.queue = 1;
+    other.place = 1;
     other.base = &xsk;
     cr_assert(xsk_open(&second, &other, &err) == 0, "%s", err.text);
     for (int round = 0; round < 2; round++) {
@@ -605,17 +614,22 @@ Test(xsk_veth, sockets_of_two_queues_share_the_frames)
         cr_assert(xsk_program_socket_set(program, 0, xsk.fd) == 0);
         cr_assert(xsk_program_socket_set(program, 1, second.fd) == 0);
         xsk_frames_check(&xsk.frames);
+        uint32_t of_second = second.filled, filled = xsk.filled + second.filled;
         xsk_drop(&second);
         xsk_drop(&xsk);
-        cr_expect_eq(xsk.frames.counts[XSK_FRAME_FREE], FRAMES);
+        cr_expect_eq(xsk.frames.counts[XSK_FRAME_GONE], filled);
+        cr_expect_eq(xsk.frames.counts[XSK_FRAME_FREE], FRAMES - filled);
         int rc = -EBUSY; /* Teardown is asynchronous, and a renewal does not wait for it. */
         for (uint64_t until = clock_monotonic_ns() + PATIENCE_NS;
              rc == -EBUSY && clock_monotonic_ns() < until;) {
             rc = xsk_renew(&xsk, &options, &err);
         }
         cr_assert(rc == 0, "%s", err.text);
+        cr_expect_eq(xsk.frames.counts[XSK_FRAME_GONE], of_second,
+                     "the other queue may still write into them");
         other.patience_ms = 2000;
         cr_assert(xsk_renew(&second, &other, &err) == 0, "%s", err.text);
+        cr_expect_eq(xsk.frames.counts[XSK_FRAME_GONE], 0);
     }
     xsk_close(&second);
     rig_close();

@@ -45,6 +45,40 @@ Test(xsk_frames, what_the_kernel_cannot_have_meant_changes_nothing)
     xsk_frames_close(&frames);
 }
 
+/* A NIC may write into them until the kernel has taken the closed socket from its queue, whatever another queue does meanwhile. */
+Test(xsk_frames, those_of_a_closed_socket_are_nobodys_until_its_queue_is_free)
+{
+    struct xsk_frames frames;
+    uint32_t frame, of_first[3], of_second[2];
+    cr_assert(xsk_frames_open(&frames, 6) == 0);
+    for (int i = 0; i < 3; i++) {
+        cr_assert(xsk_frames_take(&frames, i < 2 ? XSK_FRAME_FILL : XSK_FRAME_OURS, &of_first[i]));
+        xsk_frames_tag(&frames, of_first[i], 0);
+    }
+    xsk_frames_move(&frames, of_first[2], XSK_FRAME_OURS, XSK_FRAME_SENT);
+    for (int i = 0; i < 2; i++) {
+        cr_assert(xsk_frames_take(&frames, XSK_FRAME_FILL, &of_second[i]));
+        xsk_frames_tag(&frames, of_second[i], 1);
+    }
+    xsk_frames_move(&frames, of_second[1], XSK_FRAME_FILL, XSK_FRAME_HELD);
+    cr_expect_eq(xsk_frames_bury(&frames, 1), 1);
+    cr_expect_eq(xsk_frames_bury(&frames, 0), 3);
+    cr_assert(xsk_frames_take(&frames, XSK_FRAME_HELD, &frame), "the one that was free all the time");
+    cr_expect(!xsk_frames_take(&frames, XSK_FRAME_HELD, &of_first[0]), "the others are nobody's");
+    xsk_frames_move(&frames, frame, XSK_FRAME_HELD, XSK_FRAME_FREE);
+    cr_expect_eq(xsk_frames_reclaim(&frames, 0), 3);
+    cr_expect_eq(frames.counts[XSK_FRAME_FREE], 4);
+    cr_expect_eq(frames.counts[XSK_FRAME_GONE], 1, "the second's");
+    xsk_frames_unclaim(&frames, 0); /* the queue was taken all the same */
+    cr_expect(!xsk_frames_take(&frames, XSK_FRAME_HELD, &frame));
+    cr_expect_eq(xsk_frames_reclaim(&frames, 0), 4);
+    cr_expect_eq(xsk_frames_reclaim(&frames, 1), 1);
+    xsk_frames_move(&frames, of_second[1], XSK_FRAME_HELD, XSK_FRAME_FREE);
+    cr_expect_eq(frames.counts[XSK_FRAME_FREE], 6);
+    xsk_frames_check(&frames);
+    xsk_frames_close(&frames);
+}
+
 Test(xsk_frames, giving_back_twice_is_our_bug, .signal = SIGABRT)
 {
     struct xsk_frames frames;
