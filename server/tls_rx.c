@@ -349,11 +349,12 @@ static int tls_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uin
     return 0;
 }
 
-static void tls_send_recall(struct rx *rx, struct rx_id id)
+static int tls_send_recall(struct rx *rx, struct rx_id id)
 {
     struct tls_conn *conn = tls_conn_live(rx, id);
     conn->is_recalled = true;
     tls_mark_dirty(conn);
+    return 0;
 }
 
 static uint64_t tls_acked(struct rx *rx, struct rx_id id)

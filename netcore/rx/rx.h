@@ -14,7 +14,7 @@
  *     connection (a bounded number of slices that were under way may still come); rx_resume starts it again.
  *  5. Trouble with one peer is an event (RX_RESET with an errno); a negative return of rx_poll means that the backend
  *     itself is broken and the listener with it.
- *  6. A send holds its memory as long as the peer likes, unless it is recalled: after rx_send_recall its RX_SENT comes at once, with
+ *  6. A send holds its memory as long as the peer likes, unless it is recalled: after rx_send_recall its RX_SENT comes soon, with
  *     error -EAGAIN and in `sent` how much of it TCP had taken. When TCP takes bytes again, one RX_ROOM comes; no sends before it.
  *  7. rx_close may be called in any state and always leads to RX_CLOSED. After rx_close no RX_DATA comes any more.
  *
@@ -165,8 +165,8 @@ struct rx_ops {
     void (*pause)(struct rx *rx, struct rx_id id);
     void (*resume)(struct rx *rx, struct rx_id id);
     int (*send)(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count, uint64_t cookie);
-    void (*send_recall)(struct rx *rx, struct rx_id id); /* NULL: the backend cannot */
-    uint64_t (*acked)(struct rx *rx, struct rx_id id);   /* NULL: RX_SENT says it soon enough */
+    int (*send_recall)(struct rx *rx, struct rx_id id); /* NULL: the backend cannot */
+    uint64_t (*acked)(struct rx *rx, struct rx_id id);  /* NULL: RX_SENT says it soon enough */
     void (*shutdown)(struct rx *rx, struct rx_id id);
     void (*conn_close)(struct rx *rx, struct rx_id id, bool abortive);
     void (*accept_stop)(struct rx *rx);
@@ -217,7 +217,8 @@ void rx_resume(struct rx *rx, struct rx_id id);
  * connection was reset or shut down: no RX_SENT will come. iov_count 1..RX_SEND_IOV_MAX, no empty fragments. */
 int rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count, uint64_t cookie);
 /* Takes back what TCP has not taken of the sends in flight; see the contract. Without any in flight only RX_ROOM comes. No RX_ROOM
- * comes after rx_conn_close; one may stand behind the RX_RESET of the same rx_poll. Idempotent. -EOPNOTSUPP: the backend cannot, nothing changes. */
+ * comes after rx_conn_close; one may stand behind the RX_RESET of the same rx_poll. Idempotent. -EOPNOTSUPP: the backend cannot; -EAGAIN: not after
+ * rx_shutdown (af_xdp). Nothing changes then. */
 int rx_send_recall(struct rx *rx, struct rx_id id);
 /* How much the peer's TCP has acknowledged, to be compared with what it was before: it moves while a send is in flight, too, whose
  * RX_SENT may stay away until a third of a large socket buffer is free. Always 0: the backend tells by RX_SENT alone. */

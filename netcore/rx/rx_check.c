@@ -226,9 +226,10 @@ int rx_send_recall(struct rx *rx, struct rx_id id)
     if (rx->ops->send_recall == NULL) {
         return -EOPNOTSUPP;
     }
-    conn->recalled = true;
-    rx->ops->send_recall(rx, id);
-    return 0;
+    int rc = rx->ops->send_recall(rx, id);
+    CHECK(rc == 0 || rc == -EAGAIN);
+    conn->recalled |= rc == 0;
+    return rc;
 }
 
 uint64_t rx_acked(struct rx *rx, struct rx_id id)

@@ -520,13 +520,14 @@ static void ktcp_recall(struct ktcp *ktcp, struct ktcp_conn *conn)
     ktcp_op_submit(ktcp, &conn->recall_op, sqe);
 }
 
-void ktcp_send_recall(struct rx *rx, struct rx_id id)
+int ktcp_send_recall(struct rx *rx, struct rx_id id)
 {
     struct ktcp *ktcp = (struct ktcp *)rx;
     struct ktcp_conn *conn = ktcp_conn_live(rx, id);
     conn->recalled = true;
     ktcp_recall(ktcp, conn);
     ktcp_mark_dirty(ktcp, conn);
+    return 0;
 }
 
 uint64_t ktcp_acked(struct rx *rx, struct rx_id id)

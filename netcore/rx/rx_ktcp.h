@@ -145,7 +145,7 @@ void ktcp_user_set(struct rx *rx, struct rx_id id, void *user);
 void ktcp_pause(struct rx *rx, struct rx_id id);
 void ktcp_resume(struct rx *rx, struct rx_id id);
 int ktcp_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uint32_t iov_count, uint64_t cookie);
-void ktcp_send_recall(struct rx *rx, struct rx_id id);
+int ktcp_send_recall(struct rx *rx, struct rx_id id);
 uint64_t ktcp_acked(struct rx *rx, struct rx_id id);
 void ktcp_shutdown(struct rx *rx, struct rx_id id);
 void ktcp_conn_close(struct rx *rx, struct rx_id id, bool abortive);

@@ -177,8 +177,9 @@ static void event_data(struct rx_xdp *xdp, const struct tcp_event *from, struct 
 static void event_translate(struct rx_xdp *xdp, const struct tcp_event *from, struct rx_event *to)
 {
     static const enum rx_event_kind kinds[] = {
-        [TCP_EVENT_OPEN] = RX_OPEN,   [TCP_EVENT_DATA] = RX_DATA, [TCP_EVENT_EOF] = RX_EOF,
-        [TCP_EVENT_RESET] = RX_RESET, [TCP_EVENT_SENT] = RX_SENT, [TCP_EVENT_CLOSED] = RX_CLOSED};
+        [TCP_EVENT_OPEN] = RX_OPEN,    [TCP_EVENT_DATA] = RX_DATA, [TCP_EVENT_EOF] = RX_EOF,
+        [TCP_EVENT_RESET] = RX_RESET,  [TCP_EVENT_SENT] = RX_SENT, [TCP_EVENT_ROOM] = RX_ROOM,
+        [TCP_EVENT_CLOSED] = RX_CLOSED};
     CHECK((size_t)from->kind < ARRAY_COUNT(kinds));
     memset(to, 0, sizeof(*to));
     to->kind = kinds[from->kind];
@@ -195,6 +196,8 @@ static void event_translate(struct rx_xdp *xdp, const struct tcp_event *from, st
         xdp->reset += from->kind == TCP_EVENT_RESET;
         to->cookie = from->cookie;
         to->error = from->error;
+        to->sent = from->sent;
+        count_to(&xdp->rx.stats.sent_bytes, count_of(&xdp->rx.stats.sent_bytes) - from->unsent);
     }
 }
 
@@ -343,6 +346,14 @@ static int xdp_send(struct rx *rx, struct rx_id id, const struct iovec *iov, uin
     }
     count_to(&xdp->rx.stats.sent_bytes, bytes);
     return rc;
+}
+
+static int xdp_send_recall(struct rx *rx, struct rx_id id)
+{
+    struct rx_xdp *xdp = (struct rx_xdp *)rx;
+    xdp->hub->is_owed = true;
+    return is_cover(xdp, id) ? rx_send_recall(xdp->cover, cover_id(xdp, id))
+                             : tcp_recall(xdp->hub->engine, xdp->hub->now_ns, engine_id(id));
 }
 
 static void xdp_shutdown(struct rx *rx, struct rx_id id)
@@ -546,6 +557,7 @@ const struct rx_ops rx_xdp_ops = {
     .pause = xdp_pause,
     .resume = xdp_resume,
     .send = xdp_send,
+    .send_recall = xdp_send_recall,
     .shutdown = xdp_shutdown,
     .conn_close = xdp_conn_close,
     .accept_stop = xdp_accept_stop,

@@ -290,7 +290,14 @@ static bool send_is_done(const struct tcp_conn *conn)
 {
     const struct tcp_send_record *record = &conn->sends[conn->send_first];
     return conn->send_count > 0 &&
-           (conn->state == TCP_STATE_DEAD || seq_le(record->seq + record->len, conn->snd_una));
+           (conn->state == TCP_STATE_DEAD || (conn->recalled && conn->snd_una == conn->snd_nxt) ||
+            seq_le(record->seq + record->len, conn->snd_una));
+}
+
+static bool room_is_due(const struct tcp_conn *conn)
+{
+    return conn->recalled && conn->send_count == 0 && !conn->closing && conn->state != TCP_STATE_DEAD &&
+           tcp_has_room(conn);
 }
 
 static bool conn_has_event(const struct tcp_conn *conn)
@@ -300,7 +307,7 @@ static bool conn_has_event(const struct tcp_conn *conn)
     }
     bool has_data = conn->ready_head != TCP_NONE;
     return conn->open_due || conn->reset_due || send_is_done(conn) || (has_data && !conn->paused) ||
-           (conn->eof_due && !has_data) || (conn->closing && conn->send_count == 0);
+           (conn->eof_due && !has_data) || (conn->closing && conn->send_count == 0) || room_is_due(conn);
 }
 
 void tcp_conn_event(struct tcp_engine *engine, struct tcp_conn *conn)
@@ -341,7 +348,13 @@ static void take_sent(struct tcp_conn *conn, struct tcp_event *event)
     bool all_acked = seq_le(record->seq + record->len, conn->snd_una);
     event->kind = TCP_EVENT_SENT;
     event->cookie = record->cookie;
-    event->error = all_acked ? 0 : conn->error != 0 ? conn->error : -ECONNRESET;
+    if (!all_acked && conn->recalled && conn->state != TCP_STATE_DEAD) {
+        event->error = -EAGAIN;
+        event->sent = seq_lt(record->seq, conn->snd_una) ? conn->snd_una - record->seq : 0;
+        event->unsent = record->len - event->sent;
+    } else {
+        event->error = all_acked ? 0 : conn->error != 0 ? conn->error : -ECONNRESET;
+    }
     conn->send_first = (conn->send_first + 1) % TCP_SENDS_MAX;
     conn->send_count--;
 }
@@ -368,6 +381,9 @@ static void conn_take_event(struct tcp_engine *engine, struct tcp_conn *conn, st
         event->error = conn->error;
     } else if (send_is_done(conn)) {
         take_sent(conn, event);
+    } else if (room_is_due(conn)) {
+        conn->recalled = false;
+        event->kind = TCP_EVENT_ROOM;
     } else {
         CHECK(conn->closing);
         conn->reported = true;

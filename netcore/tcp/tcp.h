@@ -79,8 +79,10 @@ enum tcp_event_kind {
     TCP_EVENT_DATA,     /* `data`: the next bytes of the stream */
     TCP_EVENT_EOF,      /* the peer sent FIN */
     TCP_EVENT_RESET,    /* `error`: -ECONNRESET (RST), -ETIMEDOUT, -ECONNREFUSED (answer to tcp_connect) */
-    TCP_EVENT_SENT,     /* `cookie`, `error`: all bytes were acknowledged (0), or never will be */
-    TCP_EVENT_CLOSED    /* last event */
+    TCP_EVENT_SENT, /* `cookie`, `error`: all bytes were acknowledged (0), `sent` of them before it was recalled (-EAGAIN), or
+                           never will be */
+    TCP_EVENT_ROOM,  /* after tcp_recall: the peer takes bytes again */
+    TCP_EVENT_CLOSED /* last event */
 };
 
 struct tcp_event {
@@ -95,6 +97,7 @@ struct tcp_event {
     } data;
     uint64_t cookie;
     int error;
+    uint64_t sent, unsent;
 };
 
 struct tcp_stats {
@@ -169,6 +172,11 @@ void tcp_resume(struct tcp_engine *engine, struct tcp_id id);
  * or reset; -EINVAL: no fragments, too many, an empty one, or 1 GiB and more in all. */
 int tcp_send(struct tcp_engine *engine, uint64_t now_ns, struct tcp_id id, const struct iovec *iov,
              uint32_t iov_count, uint64_t cookie);
+/* Gives back what the peer has not got of the queued sends: nothing new leaves, and as soon as what is on the way has arrived (it may have
+ * to be sent again; a peer that acknowledges none of it for a second is reset) their SENT come, with -EAGAIN and how much was
+ * acknowledged and was not. When the peer's window is open again, one ROOM; no tcp_send before it. 0, or -EAGAIN: a FIN is queued, and
+ * nothing changes. */
+int tcp_recall(struct tcp_engine *engine, uint64_t now_ns, struct tcp_id id);
 /* FIN after what is queued. Receiving goes on. */
 void tcp_shutdown(struct tcp_engine *engine, uint64_t now_ns, struct tcp_id id);
 /* Ends a connection. What is queued is still sent, then FIN; payload that comes meanwhile is acknowledged and dropped, and

@@ -17,6 +17,7 @@
 #include "tcp/tcp_int.h"
 
 #define INITIAL_RTO_NS NS_PER_S /* RFC 6298 section 2 */
+#define RECALL_WAIT_NS NS_PER_S /* a recalled peer that acknowledges nothing for so long is reset */
 #define MSS_GUESS 536U          /* of what the peer sends, until its first segment */
 #define SEND_MAX (1U << 30)     /* far below half of the sequence space */
 
@@ -140,10 +141,14 @@ static void retransmit_timer(struct tcp_engine *engine, uint64_t now_ns, struct 
 {
     conn->rtx_ns = TIME_NEVER;
     if (conn->snd_una == conn->snd_nxt && conn->snd_nxt == conn->snd_end &&
-        !(conn->fin_queued && !conn->fin_sent)) {
+        !(conn->fin_queued && !conn->fin_sent) && !conn->recalled) {
         return;
     }
-    if (conn->stalled_ns != 0 && now_ns - conn->stalled_ns >= conn->user_timeout_ns) {
+    /* A recall waits for what is in flight: others need the memory. */
+    bool is_wanted = conn->recalled && conn->snd_una != conn->snd_nxt;
+    uint64_t patience_ns =
+        is_wanted && conn->user_timeout_ns > RECALL_WAIT_NS ? RECALL_WAIT_NS : conn->user_timeout_ns;
+    if (conn->stalled_ns != 0 && now_ns - conn->stalled_ns >= patience_ns) {
         time_out(engine, conn);
         return;
     }
@@ -244,6 +249,7 @@ int tcp_send(struct tcp_engine *engine, uint64_t now_ns, struct tcp_id id, const
     if (conn->state == TCP_STATE_DEAD || conn->closing || conn->fin_queued) {
         return -EPIPE;
     }
+    CHECK(!conn->recalled);
     if (conn->send_count == TCP_SENDS_MAX || conn->snd_end - conn->snd_una + total > SEND_MAX) {
         return -EAGAIN;
     }
@@ -256,6 +262,23 @@ int tcp_send(struct tcp_engine *engine, uint64_t now_ns, struct tcp_id id, const
     conn->send_count++;
     conn->snd_end += (uint32_t)total;
     tcp_node_out(engine, &conn->node);
+    return 0;
+}
+
+int tcp_recall(struct tcp_engine *engine, uint64_t now_ns, struct tcp_id id)
+{
+    struct tcp_conn *conn = tcp_conn_get(engine, id);
+    CHECK(!conn->closing);
+    if (conn->state == TCP_STATE_DEAD) {
+        return 0; /* Its sends come back anyway, and there is no room any more. */
+    }
+    if (conn->fin_queued || conn->state == TCP_STATE_SYN_SENT) {
+        return -EAGAIN;
+    }
+    conn->recalled = true;
+    conn->snd_end = conn->snd_nxt;
+    tcp_room_ask(conn, now_ns);
+    tcp_conn_settle(engine, conn);
     return 0;
 }
 

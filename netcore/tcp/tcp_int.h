@@ -173,6 +173,7 @@ struct tcp_conn {
     bool finishing; /* both FINs are acknowledged but for our ACK, then TIME-WAIT */
     struct tcp_send_record sends[TCP_SENDS_MAX];
     uint32_t send_first, send_count;
+    bool recalled; /* tcp_recall: no send is queued until the consumer was told of room */
     uint32_t cwnd, ssthresh, cwnd_acked;
     bool cwnd_limited;
     enum tcp_recovery recovery;
@@ -360,6 +361,10 @@ void tcp_acked(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn
 void tcp_recover_timeout(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn);
 /* Bytes believed to be on the way (RFC 6675 section 4). */
 uint32_t tcp_pipe(const struct tcp_conn *conn);
+/* After a recall: the peer's window takes what is worth sending. */
+bool tcp_has_room(const struct tcp_conn *conn);
+/* Arms what asks the peer for its window, if nothing does. */
+void tcp_room_ask(struct tcp_conn *conn, uint64_t now_ns);
 /* The next bytes to send again. False if there are none. */
 bool tcp_recover_next(const struct tcp_conn *conn, struct tcp_range *range);
 void tcp_rtx_arm(struct tcp_conn *conn, uint64_t now_ns);

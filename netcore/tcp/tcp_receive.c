@@ -77,7 +77,10 @@ void tcp_window_opened(struct tcp_engine *engine, struct tcp_conn *conn)
     uint32_t now = conn->rcv_edge - conn->rcv_nxt;
     uint32_t then = tcp_window_edge(engine, conn) - conn->rcv_nxt;
     /* Worth a packet only if the peer may be waiting: when the window at least doubles, and by two segments. */
-    uint32_t step = min_u32(conn->window_max / 2, 2 * tcp_mss_own(engine, &conn->node.tuple));
+    uint64_t full = (uint64_t)tcp_frames_promised(engine) * conn->frame_bytes;
+    full =
+        full < conn->window_max ? full : conn->window_max; /* What is never reached must not be waited for. */
+    uint32_t step = min_u32((uint32_t)full / 2, 2 * tcp_mss_own(engine, &conn->node.tuple));
     if (then < 2 * now || then - now < step) {
         if (now < conn->frame_bytes && conn->frames_held < tcp_frames_promised(engine) &&
             !list_is_linked(&conn->starved_link)) {

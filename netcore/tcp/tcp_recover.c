@@ -311,6 +311,21 @@ static void echo_take(struct tcp_engine *engine, struct tcp_conn *conn, const st
     conn->ecn_point = conn->snd_nxt;
 }
 
+bool tcp_has_room(const struct tcp_conn *conn)
+{
+    uint32_t worth = min_u32(conn->mss, max_u32(conn->snd_wnd_max / 2, 1));
+    return conn->snd_wnd >= worth || (conn->snd_wnd > 0 && conn->window_override);
+}
+
+void tcp_room_ask(struct tcp_conn *conn, uint64_t now_ns)
+{
+    if (conn->recalled && conn->snd_una == conn->snd_nxt && conn->rtx_ns == TIME_NEVER &&
+        !tcp_has_room(conn)) {
+        conn->stalled_ns = conn->stalled_ns == 0 ? now_ns : conn->stalled_ns;
+        tcp_rtx_arm(conn, now_ns);
+    }
+}
+
 void tcp_acked(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn,
                const struct tcp_segment *segment)
 {
@@ -334,6 +349,7 @@ void tcp_acked(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn
     if (is_duplicate) {
         duplicate(engine, conn);
     }
+    tcp_room_ask(conn, now_ns);
 }
 
 /* RFC 4821 in small: when full packets vanish time after time, try what nearly every path takes. Plain loss must not look like it:

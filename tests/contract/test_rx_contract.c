@@ -750,6 +750,13 @@ Test(rx_contract, too_many_sends_are_refused_and_a_close_waits_for_those_taken)
     bench_close(&bench);
 }
 
+/* A backend may need what is on the way to the peer until it has arrived. */
+static void recall(struct bench *bench, struct rx_id id)
+{
+    int rc = rx_send_recall(bench->rx, id);
+    PUMP_UNTIL(bench, rc == 0 || (rc = rx_send_recall(bench->rx, id)) == 0);
+}
+
 /* A peer that reads nothing gives the memory of the sends back when they are recalled; what TCP has of them and what is sent again
  * from there on is the stream. Over and over, because the recall meets a send in every state that way. */
 Test(rx_contract, recalled_sends_come_back_and_the_stream_goes_on_where_it_stopped)
@@ -787,7 +794,7 @@ Test(rx_contract, recalled_sends_come_back_and_the_stream_goes_on_where_it_stopp
         for (uint32_t i = 0; i < round % 4; i++) {
             turn(&bench, 0);
         }
-        cr_assert(rx_send_recall(bench.rx, seen->id) == 0);
+        recall(&bench, seen->id);
         PUMP_UNTIL(&bench, seen->sent_ok + seen->cuts == done + sends);
         uint32_t whole = seen->sent_ok - ok;
         at += (whole >= 1 ? half : 0) + (whole == 2 ? second.iov_len : 0) + seen->cut;
@@ -800,11 +807,11 @@ Test(rx_contract, recalled_sends_come_back_and_the_stream_goes_on_where_it_stopp
     cr_expect(seen->cuts > 0, "not one send was cut: nothing was tested");
     cr_expect(seen->sent_failed == 0);
     seen->room = false;
-    cr_assert(rx_send_recall(bench.rx, seen->id) == 0); /* Without a send only the room is told. */
+    recall(&bench, seen->id); /* Without a send only the room is told. */
     PUMP_UNTIL(&bench, seen->room);
     struct iovec last = {big, 10};
     cr_assert(rx_send(bench.rx, seen->id, &last, 1, ++cookie) == 0);
-    cr_assert(rx_send_recall(bench.rx, seen->id) == 0);
+    recall(&bench, seen->id);
     close_conn(&bench, place, true); /* Also while room is waited for. */
     peer_close(fd);
     bench_close(&bench);

@@ -4,6 +4,7 @@
 // decoded from the input one operation at a time. After each operation the engine's invariants hold; at the end everything is
 // ended, all timers run out, and every pool must be empty and every buffer back.
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ struct fuzz {
     bool open[CONNS];
     struct tcp_id ids[CONNS];
     uint32_t sends[CONNS];
+    bool recalled[CONNS];
     bool ended[CONNS]; // RESET was seen
     struct peer peers[PEERS];
 };
@@ -60,6 +62,7 @@ static void take_event(struct fuzz *fuzz, const struct tcp_event *event)
         fuzz->open[i] = true;
         fuzz->ended[i] = false;
         fuzz->sends[i] = 0;
+        fuzz->recalled[i] = false;
         fuzz->ids[i] = event->id;
         break;
     case TCP_EVENT_DATA:
@@ -81,6 +84,11 @@ static void take_event(struct fuzz *fuzz, const struct tcp_event *event)
     case TCP_EVENT_SENT:
         CHECK(fuzz->sends[i] > 0);
         fuzz->sends[i]--;
+        CHECK(event->error != -EAGAIN || fuzz->recalled[i]);
+        break;
+    case TCP_EVENT_ROOM:
+        CHECK(fuzz->recalled[i] && fuzz->sends[i] == 0 && !fuzz->ended[i]);
+        fuzz->recalled[i] = false;
         break;
     case TCP_EVENT_CLOSED:
         CHECK(fuzz->sends[i] == 0);
@@ -199,7 +207,7 @@ static void op_consumer(struct fuzz *fuzz)
     case 0:
     case 1:
     case 2:
-        fuzz->sends[i] += tcp_send(fuzz->engine, fuzz->now, id, &iov, 1, what) == 0;
+        fuzz->sends[i] += !fuzz->recalled[i] && tcp_send(fuzz->engine, fuzz->now, id, &iov, 1, what) == 0;
         break;
     case 3:
         tcp_shutdown(fuzz->engine, fuzz->now, id);
@@ -211,6 +219,10 @@ static void op_consumer(struct fuzz *fuzz)
         tcp_abort(fuzz->engine, fuzz->now, id);
         break;
     case 6:
+        if ((what & 0x80) != 0) {
+            fuzz->recalled[i] |= tcp_recall(fuzz->engine, fuzz->now, id) == 0;
+            break;
+        }
         tcp_pause(fuzz->engine, id);
         break;
     default:

@@ -372,7 +372,7 @@ static int sim_rx_send(struct rx *rx, struct rx_id id, const struct iovec *iov, 
 }
 
 /* TCP has taken a third of what is in flight, and at least a byte less than all. */
-static void sim_send_recall(struct rx *rx, struct rx_id id)
+static int sim_send_recall(struct rx *rx, struct rx_id id)
 {
     struct sim_peer *peer = sim_peer(rx, id);
     size_t total = 0;
@@ -389,6 +389,7 @@ static void sim_send_recall(struct rx *rx, struct rx_id id)
         taken -= sent->sent;
     }
     peer->is_recalled = true;
+    return 0;
 }
 
 static uint64_t sim_acked(struct rx *rx, struct rx_id id)

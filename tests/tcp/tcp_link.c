@@ -201,6 +201,9 @@ static bool host_events(struct world *world, uint32_t which)
             break;
         case TCP_EVENT_SENT:
             break;
+        case TCP_EVENT_ROOM: /* nothing is recalled here */
+            CHECK(false);
+            break;
         case TCP_EVENT_CLOSED:
             host->closed = true;
             break;

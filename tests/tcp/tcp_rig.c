@@ -203,6 +203,11 @@ void rig_events(struct rig *rig)
             rig->sents++;
             rig->sent_error = event.error;
             rig->sent_cookie = event.cookie;
+            rig->sent_bytes += event.sent;
+            rig->unsent_bytes += event.unsent;
+            break;
+        case TCP_EVENT_ROOM:
+            rig->rooms++;
             break;
         case TCP_EVENT_CLOSED:
             rig->closes++;

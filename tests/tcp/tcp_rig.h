@@ -70,9 +70,11 @@ struct rig {
     bool for_peer; /* the last packet was for the current peer */
     /* What events said. */
     uint32_t opens, eofs, resets, closes, sents, datas;
+    uint32_t rooms;
     int reset_error, sent_error;
     uint64_t sent_cookie;
-    uint32_t received; /* bytes */
+    uint64_t sent_bytes, unsent_bytes; /* of recalled sends */
+    uint32_t received;                 /* bytes */
 };
 
 uint8_t rig_pattern(uint32_t at);

@@ -482,6 +482,21 @@ Test(tcp_window, reopens_once_not_silly)
     rig_close(&rig);
 }
 
+/* With few buffers, or small segments in them, the window is never worth two segments: it is opened all the same when the buffers are
+ * free. Otherwise each segment costs the peer a persist timer. */
+Test(tcp_window, the_smallest_window_reopens_as_soon_as_its_buffers_are_free)
+{
+    for (uint32_t frames = 2; frames <= 5; frames++) {
+        start(&(struct tcp_config){.conn_frames_max = frames});
+        fill_window();
+        cr_assert(rig.held_count > 0);
+        rig_release(&rig, rig.held_count);
+        cr_assert(rig_out(&rig) != NULL && window_of() > 0, "%u buffers: the peer must ask", frames);
+        rig.hold = false;
+        rig_close(&rig);
+    }
+}
+
 Test(tcp_window, one_that_starves_reopens_when_another_lets_go)
 {
     struct peer second;

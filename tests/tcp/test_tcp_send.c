@@ -119,6 +119,111 @@ Test(tcp_send, zero_window_is_probed_with_backoff_and_opens)
     rig_close(&rig);
 }
 
+/* A peer that does not read: the memory of what it has not got comes back at once, and it is asked until its window opens. */
+Test(tcp_send, recalled_sends_come_back_and_room_is_told_when_the_window_opens)
+{
+    start(&(struct tcp_config){0});
+    IN(.window = 20);
+    cr_assert(put(0, 5000, 1) == 0);
+    cr_assert(put(5000, 3000, 2) == 0);
+    EXPECT_DATA(1, MSS);
+    cr_assert(tcp_recall(rig.engine, rig.now, rig.id) == 0);
+    rig_events(&rig);
+    cr_assert(rig.sents == 0, "a segment is on the way and may have to be sent again");
+    IN(.window = 4096);
+    EXPECT_NONE(); /* Nothing new leaves. */
+    IN(.ack = 1 + MSS, .window = 0);
+    cr_assert(rig.sents == 2 && rig.sent_error == -EAGAIN);
+    cr_assert(rig.sent_bytes == MSS && rig.unsent_bytes == 8000 - MSS);
+    cr_assert(rig.rooms == 0);
+    EXPECT_NONE();
+    rig_advance(&rig, 200 * RIG_MS + NS_PER_S);
+    EXPECT(TCP_ACK, MSS, NEXT, 0); /* The window update may have been lost. */
+    IN(.ack = 1 + MSS, .window = 0);
+    cr_assert(rig.rooms == 0);
+    IN(.ack = 1 + MSS, .window = 4096);
+    cr_assert(rig.rooms == 1);
+    cr_assert(put(MSS, 1000, 3) == 0);
+    EXPECT_DATA(1 + MSS, 1000);
+    IN(.ack = 1 + MSS + 1000);
+    cr_assert(rig.sents == 3 && rig.sent_error == 0);
+    rig_close(&rig);
+}
+
+/* Window updates that offer too little to be worth a segment do not end the asking. */
+Test(tcp_send, room_is_told_also_when_the_window_stays_small)
+{
+    start(&(struct tcp_config){0});
+    IN(.window = 0);
+    cr_assert(put(0, 5000, 1) == 0);
+    cr_assert(tcp_recall(rig.engine, rig.now, rig.id) == 0);
+    IN(.window = 1);
+    cr_assert(rig.sents == 1 && rig.rooms == 0);
+    rig_advance(&rig, 2 * NS_PER_S);
+    rig_events(&rig);
+    cr_assert(rig.rooms == 1);
+    cr_assert(put(0, 5000, 2) == 0);
+    EXPECT_DATA(1, 128);
+    rig_close(&rig);
+}
+
+Test(tcp_send, recalled_with_an_open_window_it_goes_on_at_once)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(tcp_recall(rig.engine, rig.now, rig.id) == 0);
+    rig_events(&rig);
+    cr_assert(rig.sents == 0 && rig.rooms == 1);
+    cr_assert(put(0, 1000, 1) == 0);
+    cr_assert(tcp_recall(rig.engine, rig.now, rig.id) == 0);
+    rig_events(&rig);
+    cr_assert(rig.sents == 1 && rig.unsent_bytes == 1000 && rig.rooms == 2);
+    EXPECT_NONE();
+    cr_assert(put(0, 1000, 2) == 0);
+    tcp_shutdown(rig.engine, rig.now, rig.id);
+    cr_assert(tcp_recall(rig.engine, rig.now, rig.id) == -EAGAIN, "a FIN waits behind it");
+    EXPECT(TCP_ACK | TCP_PSH | TCP_FIN, 1, NEXT, 1000);
+    rig_close(&rig);
+}
+
+/* Others wait for the memory, and nobody knows whether the peer is there at all. */
+Test(tcp_send, a_recalled_peer_that_acknowledges_nothing_is_reset_after_a_second)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 100000, 1) == 0);
+    (void)drain_data();
+    cr_assert(tcp_recall(rig.engine, rig.now, rig.id) == 0);
+    for (int i = 0; i < 30 && rig.resets == 0; i++) {
+        cr_assert(i < 25, "it is waited for too long");
+        rig_advance(&rig, 100 * RIG_MS);
+        (void)drain_data();
+        rig_events(&rig);
+        cr_assert(rig.resets == 0 || i >= 9, "too soon");
+    }
+    cr_assert(rig.reset_error == -ETIMEDOUT && rig.sents == 1 && rig.sent_error == -ETIMEDOUT &&
+              rig.rooms == 0);
+    rig_close(&rig);
+}
+
+/* Whoever never reads again is given up as ever. */
+Test(tcp_send, a_recalled_peer_whose_window_stays_closed_times_out)
+{
+    start(&(struct tcp_config){.user_timeout_ns = 20 * NS_PER_S});
+    IN(.window = 0);
+    cr_assert(put(0, 5000, 1) == 0);
+    cr_assert(tcp_recall(rig.engine, rig.now, rig.id) == 0);
+    for (int i = 0; i < 60 && rig.resets == 0; i++) {
+        rig_advance(&rig, NS_PER_S);
+        rig_events(&rig);
+        if (rig.resets == 0 && rig_out(&rig) != NULL) {
+            IN(.window = 0);
+        }
+    }
+    cr_assert(rig.resets == 1 && rig.reset_error == -ETIMEDOUT);
+    cr_assert(rig.rooms == 0);
+    rig_drain_out(&rig);
+    rig_close(&rig);
+}
+
 Test(tcp_send, small_window_is_used_when_the_persist_timer_says_so)
 {
     start(&(struct tcp_config){0});
