@@ -32,16 +32,19 @@ def card(number):
     return name
 
 
-def cable():
-    """Names and addresses the two cards as xdpnode does with its veth."""
+def cable(queues=1):
+    """Names and addresses the two cards as xdpnode does with its veth, and gives the node's so many queues."""
     vmtest.run("ip", "netns", "add", "client")
     vmtest.run("ip", "link", "set", card(1), "name", "x0")
     vmtest.run("ip", "link", "set", card(2), "netns", "client", "name", "x1")
     for where, name, host in (([], "x0", 1), (["-n", "client"], "x1", 2)):
-        vmtest.run("ip", *where, "addr", "add", f"10.77.0.{host}/24", "dev", name)
+        vmtest.run("ip", *where, "addr", "replace", f"10.77.0.{host}/24", "dev", name)
         vmtest.run("ip", *where, "link", "set", name, "up")
-    subprocess.run(["ethtool", "-K", "x0", "gro", "off"], check=False)
-    subprocess.run(["ethtool", "-L", "x0", "combined", "1"], check=False, stderr=subprocess.DEVNULL)
+    subprocess.run(["ip", "netns", "exec", "client", "ethtool", "-K", "x1", "tx", "off"], check=False, stdout=subprocess.DEVNULL)
+    subprocess.run(["ethtool", "-L", "x0", "combined", str(queues)], check=False, stderr=subprocess.DEVNULL)
+    have = len([name for name in os.listdir("/sys/class/net/x0/queues") if name.startswith("rx-")])
+    if not vmtest.check(f"the card has {queues} queue{'s' * (queues > 1)}", have == queues, have):
+        raise SystemExit(1)
 
 
 def push(connections, size, seed):
@@ -50,13 +53,14 @@ def push(connections, size, seed):
     return process.communicate()[0].strip(), process.returncode
 
 
-def measure(staging, seed):
-    """One node with such a staging pool."""
-    node = nodes.prepare(staging=staging)
-    xdpnode.configure(area_mib=16, connections=32)
-    if not vmtest.check(f"staging {staging}: the node becomes ready", node.start(), node.log_tail()):
-        return
-    vmtest.check("  and reports zero-copy", "zero-copy" in mode_said(node), mode_said(node))
+def measure(staging, seed, workers=1, queues=1):
+    """One node with such a staging pool. Queues are shared out among the workers; those of one worker have their frames together."""
+    node = nodes.prepare(staging=staging, workers=workers)
+    xdpnode.configure(area_mib=16, connections=32, more=", manage_nic: true")
+    if not vmtest.check(f"staging {staging}, {workers} worker{'s' * (workers > 1)}: the node becomes ready", node.start(), node.log_tail()):
+        raise SystemExit(1)
+    modes = modes_said(node)[-queues:]
+    vmtest.check("  and reports zero-copy for each queue", len(modes) == queues and all("zero-copy" in mode for mode in modes), modes)
     xdpnode.Wire.start("client", "curl", "-sSf", "-X", "PUT", f"http://{xdpnode.SERVER}:{xdpnode.PORT}/wan").wait()
     copies = zcrxnode.Copies(node)
     text, status = push(1, 64 * MIB, seed)
@@ -68,19 +72,45 @@ def measure(staging, seed):
     vmtest.note(f"staging {staging}: {copies.share():.4%} copied ({copies.by_reason()})")
     text, status = push(16, 100_000, seed + 1)
     vmtest.check(f"staging {staging}: 16 connections, any head length, are bit-exact", status == 0, text)
+    if queues > 1:
+        several(node, staging, seed + 2, workers)
     vmtest.check("  SIGTERM ends it with status 0", node.stop() == 0, node.log_tail())
     nodes.release(node)
 
 
-def mode_said(node):
-    """What the last line about the mode says."""
+def several(node, staging, seed, workers):
+    """Objects over several connections, which hashing spreads over the queues."""
+    copies = zcrxnode.Copies(node)
+    text, status = push(8, 8 * MIB, seed)
+    vmtest.check(f"staging {staging}: 8 objects of 8 MiB at once are bit-exact", status == 0, text)
+    vmtest.check("  copied payload under 1 %", copies.share() < 0.01 and copies.by_kernel() == 0,
+                 f"{copies.share():.4%} ({copies.by_reason()}), {copies.by_kernel()} by the kernel")
+    vmtest.note(f"staging {staging}, {workers} workers: {copies.share():.4%} copied ({copies.by_reason()})")
+    if workers > 1:
+        peaks = [node.total("penstock_worker_connections_peak", f'worker="{number}"') for number in range(workers)]
+        vmtest.check("  each worker had connections", all(peaks), peaks)
+
+
+def modes_said(node):
+    """What each line about the mode says."""
     with open(node.log, errors="replace") as log:
-        lines = [line for line in log if "xdp_open" in line]
-    return lines[-1].partition("mode=")[2].partition(" why")[0] if lines else "nothing"
+        return [line.partition("mode=")[2].partition(" why")[0] for line in log if "xdp_open" in line]
+
+
+def mode_said(node):
+    return (modes_said(node) or ["nothing"])[-1]
 
 
 def run():
     cable()
     for number, staging in enumerate(("8MiB", "64KiB")):
         measure(staging, 10 * number)
+    vmtest.run("ip", "netns", "del", "client")
+
+
+def run_queues(queues=2):
+    """Several queues: a worker each, and all of them at one worker, which has their frames in one UMEM."""
+    cable(queues)
+    measure("8MiB", 30, workers=queues, queues=queues)
+    measure("64KiB", 40, workers=1, queues=queues)
     vmtest.run("ip", "netns", "del", "client")

@@ -13,6 +13,7 @@ import threading
 import time
 
 QEMU = "qemu-system-x86_64"
+TAP_UP = pathlib.Path(__file__).resolve().parent / "tap-up"
 # Software emulation only: the lane must behave the same on hosts with and without virtualisation.
 MACHINE = ["-M", "q35", "-accel", "tcg,thread=multi", "-cpu",
            "Haswell-v4,-pcid,-x2apic,-tsc-deadline,-invpcid,-spec-ctrl", "-net", "none",
@@ -86,13 +87,26 @@ def has_device(name):
 def nic_arguments(nics):
     """Network cards on one hub, nothing else on it: the text of a `vm-nic` is QEMU's device with its options.
 
-    The Nth has the address 52:54:00:00:00:0N, by which a case finds it.
+    The Nth has the address 52:54:00:00:00:0N, by which a case finds it. A hub feeds one queue, so where a card wants more they all hang
+    on taps and a bridge instead, in a network namespace of QEMU's own that ends with it.
     """
     arguments = []
-    for number, device in enumerate(nics, 1):
-        arguments += ["-netdev", f"hubport,hubid=0,id=port{number}",
+    for number, text in enumerate(nics, 1):
+        device, _, queues = text.partition(" queues=")
+        port = f"tap,ifname=port{number},script={TAP_UP},downscript=no" if nics_need_taps(nics) else "hubport,hubid=0"
+        arguments += ["-netdev", f"{port},id=port{number}" + (f",queues={queues}" if queues else ""),
                       "-device", f"{device},netdev=port{number},mac=52:54:00:00:00:{number:02x},romfile="]
     return arguments
+
+
+def nics_need_taps(nics):
+    return any(" queues=" in text for text in nics)
+
+
+def has_taps():
+    """Whether this machine makes a tap on a bridge in a namespace of its own."""
+    made = "ip tuntap add dev port0 mode tap && ip link add cards type bridge"
+    return subprocess.run(["unshare", "--net", "sh", "-c", made], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
 def block_nodes(drive, number, path):
@@ -120,7 +134,8 @@ def command_line(kernel, initramfs, boot, drives, work):
     os.truncate(out, 256 << 20)
     # The kernel's timer test counts ticks against the host's clock; an emulated CPU on a busy host fails it and hangs.
     append = f"console=ttyS0 no_timer_check panic=-1 quiet oops=panic mitigations=off {boot['cmdline']}"
-    return [QEMU, *MACHINE, "-smp", boot["cpus"], "-m", boot["memory"], "-kernel", str(kernel),
+    inside = ["unshare", "--net"] if nics_need_taps(boot.get("nics", [])) else []
+    return [*inside, QEMU, *MACHINE, "-smp", boot["cpus"], "-m", boot["memory"], "-kernel", str(kernel),
             "-initrd", str(initramfs), "-append", append,
             "-blockdev", f"driver=file,cache.no-flush=on,filename={out},node-name=out",
             "-device", "virtio-blk-pci,drive=out", *drives, *nic_arguments(boot.get("nics", []))]
