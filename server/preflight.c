@@ -433,6 +433,17 @@ static void check_device_size(struct preflight *preflight, const struct conf_dev
     }
 }
 
+/* Somebody else's claim (another store's, a mount) would stop serve; ours is given back at once. Other failures are reported above. */
+static void check_device_claim(struct preflight *preflight, const char *path)
+{
+    struct store_device_probe found;
+    struct err err = {""};
+    int rc = preflight->node_is_running ? 0 : store_device_probe(path, true, &found, &err);
+    if (rc == -EWOULDBLOCK || rc == -EBUSY) {
+        report(preflight, PREFLIGHT_FAIL, "device", "%s", err.text);
+    }
+}
+
 static void check_devices(struct preflight *preflight)
 {
     for (uint32_t i = 0; i < preflight->conf->store.device_count; i++) {
@@ -462,6 +473,7 @@ static void check_devices(struct preflight *preflight)
         } else {
             check_device_direct(preflight, device->path, fd);
             check_device_size(preflight, device, fd, &info);
+            check_device_claim(preflight, device->path);
         }
         if (fd >= 0) {
             close(fd);

@@ -106,6 +106,9 @@ paged() { p ls b-remote/page/ --recursive | awk '{ print $3 }' | cmp - "$work/na
 try "remote: every page of a long list, in order, once" paged
 expect "a second node is refused with exit 5 and the first one's id" 5 "is held by process $node" p serve
 expect "format of a store in use is refused with exit 5" 5 "is held by process $node" p format --force
+mkdir -p "$work/other"
+sed "s,data_dir: $work/data,data_dir: $work/other," "$config" >"$work/other.yaml"
+expect "check: a device that another store holds fails" 6 "fail  device              $work/store.img is locked by another process" "$PENSTOCK" check --config "$work/other.yaml"
 expect "check while the node runs takes its ports for granted" 0 "process $node is running this node" p check
 node_stop
 result "the node ends with 0" "$node_status"
