@@ -261,7 +261,8 @@ static void watch_read(struct nic_watch *watch, int fd)
         socklen_t from_len = sizeof(from);
         ssize_t got = recvfrom(fd, buffer, sizeof(buffer), 0, (struct sockaddr *)&from, &from_len);
         if (got < 0 && errno == ENOBUFS) {
-            continue; /* Some were lost; what follows is newer. */
+            watch->renewals++; /* Some were lost, perhaps one of these; what follows is newer. */
+            continue;
         }
         if (got <= 0) {
             return;
