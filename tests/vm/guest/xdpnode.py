@@ -23,11 +23,12 @@ SERVER, CLIENT = "10.77.0.1", "10.77.0.2"
 SERVER6, CLIENT6 = "fd00:77::1", "fd00:77::2"
 
 
-def configure(area_mib=32, connections=320, interface="x0", more=""):
-    """Rewrites node.py's configuration: the S3 listener takes both families by af_xdp."""
+def configure(area_mib=32, connections=320, interface="x0", more="", limits=""):
+    """Rewrites node.py's configuration: the S3 listener takes both families by af_xdp. `more`: further keys of it, `limits`: of its
+    limits; both begin with a comma."""
     listener = (f'  - {{ name: bulk, protocol: s3, address: "[::]:{PORT}", receive: af_xdp, access: anonymous, '
                 f"allow_remote_anonymous: true, interface: {interface}, rx_buffer_size: 4KiB, rx_area_size: {area_mib}MiB, "
-                f"limits: {{ connections_max: {connections}, uploads_max: {connections} }}{more} }}\n")
+                f"limits: {{ connections_max: {connections}, uploads_max: {connections}{limits} }}{more} }}\n")
     with open("/tmp/penstock.yaml") as file:
         text = file.read()
     start = text.index("  - { name: bulk")
