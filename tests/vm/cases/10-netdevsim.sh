@@ -15,7 +15,8 @@ mkdir -p /tmp/served
 head -c 3000000 /dev/urandom >/tmp/served/payload
 ip netns exec peer python3 -m http.server --directory /tmp/served 7000 >/dev/null 2>&1 &
 server=$!
-need curl -s --retry 30 --retry-connrefused -o /tmp/arrived http://10.8.0.2:7000/payload
+# Not by --retry of curl, which waits twice as long each time.
+need until_true 30 curl -sf -o /tmp/arrived http://10.8.0.2:7000/payload
 ok "3 MB arrive unchanged" cmp /tmp/served/payload /tmp/arrived
 kill $server
 wait $server
