@@ -162,11 +162,7 @@ static void journal_identify(struct nic_journal *journal, const char *interface)
 static int journal_split(struct nic_journal *journal)
 {
     uint32_t most = 0;
-    size_t begin = journal->from > journal->head ? journal->from : journal->head;
-    if (begin > strlen(journal->text)) {
-        return 0; /* Somebody has shortened it meanwhile. */
-    }
-    for (const char *at = journal->text + begin; (at = strchr(at, '\n')) != NULL; at++) {
+    for (const char *at = journal->text + journal->from; (at = strchr(at, '\n')) != NULL; at++) {
         most++;
     }
     journal->lines = calloc(most + 1, sizeof(*journal->lines));
@@ -174,7 +170,7 @@ static int journal_split(struct nic_journal *journal)
     if (journal->lines == NULL || journal->is_kept == NULL) {
         return -ENOMEM;
     }
-    char *at = journal->text + begin;
+    char *at = journal->text + journal->from;
     for (char *end = strchr(at, '\n'); end != NULL; end = strchr(at, '\n')) {
         *end = '\0';
         journal->lines[journal->count++] = at;
@@ -196,7 +192,6 @@ int nic_journal_read(struct nic_journal *journal, const char *directory, const c
 {
     memset(journal, 0, sizeof(*journal));
     journal->directory = directory;
-    journal->from = (size_t)from;
     int rc = nic_journal_path(journal->path, directory, interface, "journal");
     if (rc < 0) {
         return err_set(err, rc, "the journal of %s: the path is too long", interface);
@@ -209,6 +204,9 @@ int nic_journal_read(struct nic_journal *journal, const char *directory, const c
     if (newline != NULL && strncmp(journal->text, JOURNAL_HEAD, strlen(JOURNAL_HEAD)) == 0) {
         journal->head = (size_t)(newline - journal->text) + 1;
     }
+    size_t len = strlen(journal->text);
+    size_t begin = (size_t)from > journal->head ? (size_t)from : journal->head;
+    journal->from = begin < len ? begin : len; /* less when somebody has shortened it meanwhile */
     journal_identify(journal, interface);
     rc = journal_split(journal);
     if (rc < 0) {
@@ -221,7 +219,7 @@ int nic_journal_read(struct nic_journal *journal, const char *directory, const c
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
 /* What stays, written beside and put in the place of the old file. */
-static int journal_replace(const struct nic_journal *journal, size_t before)
+static int journal_replace(const struct nic_journal *journal)
 {
     char path[NIC_JOURNAL_PATH_MAX + 8];
     snprintf(path, sizeof(path), "%s.new", journal->path); /* nic_journal_path left room. */
@@ -229,7 +227,7 @@ static int journal_replace(const struct nic_journal *journal, size_t before)
     if (file == NULL) {
         return -errno;
     }
-    bool is_written = fwrite(journal->text, 1, before, file) == before;
+    bool is_written = fwrite(journal->text, 1, journal->from, file) == journal->from;
     for (uint32_t i = 0; i < journal->count; i++) {
         is_written &= !journal->is_kept[i] || fprintf(file, "%s\n", journal->lines[i]) > 0;
     }
@@ -243,8 +241,7 @@ static int journal_replace(const struct nic_journal *journal, size_t before)
 
 static int journal_rewrite(const struct nic_journal *journal)
 {
-    size_t before = journal->from > journal->head ? journal->from : journal->head;
-    bool is_any_kept = before > journal->head;
+    bool is_any_kept = journal->from > journal->head;
     for (uint32_t i = 0; i < journal->count; i++) {
         is_any_kept |= journal->is_kept[i];
     }
@@ -257,7 +254,7 @@ static int journal_rewrite(const struct nic_journal *journal)
         }
     }
     if (is_any_kept) {
-        return journal_replace(journal, before);
+        return journal_replace(journal);
     }
     return unlink(journal->path) < 0 && errno != ENOENT ? -errno : 0;
 }

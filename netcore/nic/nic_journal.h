@@ -31,7 +31,7 @@ struct nic_journal {
     char interface[IFNAMSIZ]; /* whose it is now; empty: it is gone, and its settings with it */
     const char *gone_why;
     char *text;  /* NULL: there is no journal */
-    size_t from; /* bytes before it stay in the file as they are */
+    size_t from; /* bytes before it stay in the file as they are; the first line is among them */
     size_t head; /* bytes of the first line */
     char **lines;
     bool *is_kept; /* of each line: it could not be undone yet, and stays */
