@@ -91,9 +91,13 @@ listeners:
 {listeners}
 admin: {{ address: "{self.host}:{self.admin_port}" }}
 """)
-        subprocess.run([*self.command, "format", "--config", self.config], check=True, capture_output=True)
         self.process = None
-        self.start()
+        try:
+            subprocess.run([*self.command, "format", "--config", self.config], check=True, capture_output=True)
+            self.start()
+        except BaseException:  # Nobody gets a node to clean up after.
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
 
     def start(self):
         self.log_path = os.path.join(self.folder, "log")
