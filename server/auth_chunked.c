@@ -4,7 +4,7 @@
 //
 //	SIZE --line complete, size > 0--> DATA --all read--> DATA_END --CRLF--> SIZE
 //	SIZE --line complete, size 0, no trailers in this form--> END --CRLF--> DONE
-//	SIZE --line complete, size 0, form with trailers--------> TRAILER --empty line--> DONE
+//	SIZE --line complete, size 0, form with trailers--------> TRAILER --empty line--> DONE, or AGAIN --CRLF--> DONE
 //
 // Lines are collected in a small buffer (line_byte()), so that a line cut anywhere by the network is handled in one place:
 // size_line() and trailer_line(). Payload is only looked at to hash it.
@@ -28,6 +28,7 @@ enum {
     STATE_DATA_END, // the CRLF behind a chunk
     STATE_END,      // the CRLF behind the last chunk of a form without trailers
     STATE_TRAILER,
+    STATE_AGAIN, // complete; one more CRLF may follow
     STATE_DONE,
     STATE_BAD,
 };
@@ -225,6 +226,12 @@ static bool finish(struct auth_chunked *chunked)
     return true;
 }
 
+// The body may end here.
+static bool is_complete(const struct auth_chunked *chunked)
+{
+    return chunked->state == STATE_DONE || (chunked->state == STATE_AGAIN && chunked->line_len == 0);
+}
+
 static bool trailer_checksum(struct auth_chunked *chunked, struct text name, struct text value)
 {
     enum s3_checksum_kind kind = s3_checksum_from_header(name);
@@ -260,7 +267,15 @@ static bool trailer_text_add(struct auth_chunked *chunked, struct text name, str
 
 static bool empty_trailer_line(struct auth_chunked *chunked)
 {
-    if (chunked->info.payload != AUTH_PAYLOAD_SIGNED_TRAILER || chunked->has_trailer_signature) {
+    if (chunked->info.payload != AUTH_PAYLOAD_SIGNED_TRAILER) {
+        if (!finish(chunked)) {
+            return false;
+        }
+        // minio-go closes the documentation's "value\n" with two empty lines, others with one.
+        chunked->state = chunked->had_bare_lf ? STATE_AGAIN : STATE_DONE;
+        return true;
+    }
+    if (chunked->has_trailer_signature) {
         return finish(chunked);
     }
     // The documentation shows "value\n\r\n" in front of the signature, and some clients follow it to the letter: one empty
@@ -309,6 +324,7 @@ static bool line_end(struct auth_chunked *chunked)
         line.len--;
     }
     if (chunked->state == STATE_TRAILER) {
+        chunked->had_bare_lf = chunked->had_bare_lf || !has_cr;
         return trailer_line(chunked, line);
     }
     if (!has_cr) {
@@ -320,7 +336,7 @@ static bool line_end(struct auth_chunked *chunked)
     if (line.len != 0) {
         return fail(chunked, S3_ERR_INCOMPLETE_BODY);
     }
-    if (chunked->state == STATE_END) {
+    if (chunked->state == STATE_END || chunked->state == STATE_AGAIN) {
         return finish(chunked);
     }
     CHECK(chunked->state == STATE_DATA_END);
@@ -378,7 +394,7 @@ enum auth_chunked_status auth_chunked_step(struct auth_chunked *chunked, const v
     *span = (struct http_chunked_span){0};
     while (chunked->state != STATE_DONE && chunked->state != STATE_BAD) {
         if (span->skip == len) {
-            return AUTH_CHUNKED_MORE;
+            return is_complete(chunked) ? AUTH_CHUNKED_DONE : AUTH_CHUNKED_MORE;
         }
         if (chunked->state == STATE_DATA) {
             return take_run(chunked, bytes, len, span);
@@ -392,7 +408,7 @@ enum auth_chunked_status auth_chunked_step(struct auth_chunked *chunked, const v
 
 enum s3_error auth_chunked_finish(const struct auth_chunked *chunked)
 {
-    if (chunked->state == STATE_DONE) {
+    if (is_complete(chunked)) {
         return S3_OK;
     }
     return chunked->state == STATE_BAD ? chunked->error : S3_ERR_INCOMPLETE_BODY;

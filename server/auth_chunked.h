@@ -28,7 +28,8 @@
 enum auth_chunked_status {
     AUTH_CHUNKED_MORE, // the whole input is consumed
     AUTH_CHUNKED_RUN,  // a payload run; call again behind it
-    AUTH_CHUNKED_DONE, // complete and every signature was good; any further input byte is an error of the client
+    AUTH_CHUNKED_DONE, // complete and every signature was good; further input may only be the one CRLF that some clients
+                       // send behind their trailers, which another step takes
     AUTH_CHUNKED_BAD, // `error` is the S3 error
 };
 
@@ -47,6 +48,7 @@ struct auth_chunked {
     bool has_trailer_signature;
     bool had_short_chunk;
     bool had_empty_line;
+    bool had_bare_lf;
     uint8_t state;
     uint32_t line_len;
     uint32_t trailer_count;

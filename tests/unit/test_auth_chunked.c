@@ -55,10 +55,11 @@ static enum s3_error decode(const struct auth_payload_info *info, const struct a
 {
     enum auth_chunked_status status = AUTH_CHUNKED_MORE;
     size_t at = 0;
+    bool is_stuck = false;
 
     payload_len = 0;
     cr_assert_eq(auth_chunked_begin(&chunked, info, context), 0);
-    while (at < body_len && status != AUTH_CHUNKED_BAD && status != AUTH_CHUNKED_DONE) {
+    while (at < body_len && status != AUTH_CHUNKED_BAD && !is_stuck) {
         size_t len = body_len - at < step ? body_len - at : step;
         struct http_chunked_span span;
 
@@ -67,6 +68,7 @@ static enum s3_error decode(const struct auth_payload_info *info, const struct a
         cr_assert(span.skip + span.run > 0 || status == AUTH_CHUNKED_BAD || status == AUTH_CHUNKED_DONE);
         take(body + at + span.skip, span.run);
         at += span.skip + span.run;
+        is_stuck = status == AUTH_CHUNKED_DONE && span.skip == 0; // it is complete and wants no more
     }
     enum s3_error error = auth_chunked_finish(&chunked);
     if (error == S3_OK && at < body_len) {
@@ -224,6 +226,8 @@ struct unsigned_case {
 };
 
 #define TRAILER "x-amz-checksum-crc32:y/Q5Jg==\r\n"
+#define TRAILER_LF                                                                                           \
+    "x-amz-checksum-crc32:y/Q5Jg==\n" // as minio-go 7.0.89 ends it, with two empty lines behind
 
 static const struct unsigned_case unsigned_cases[] = {
     {"9\r\n123456789\r\n0\r\n" TRAILER "\r\n", "123456789", 9, S3_CHECKSUM_CRC32, S3_OK},
@@ -247,6 +251,17 @@ static const struct unsigned_case unsigned_cases[] = {
     {"9\r\n123456789\r\n0\r\n:v\r\n\r\n", "123456789", 9, S3_CHECKSUM_CRC32, S3_ERR_MALFORMED_TRAILER},
     {"9\r\n123456789\r\n0\r\nx-amz-trailer-signature:00\r\n\r\n", "123456789", 9, S3_CHECKSUM_CRC32,
      S3_ERR_MALFORMED_TRAILER},
+    {"9\r\n123456789\r\n0\r\n" TRAILER_LF "\r\n\r\n", "123456789", 9, S3_CHECKSUM_CRC32, S3_OK},
+    {"9\r\n123456789\r\n0\r\n" TRAILER_LF "\r\n", "123456789", 9, S3_CHECKSUM_CRC32, S3_OK},
+    {"9\r\n123456789\r\n0\r\n" TRAILER_LF "\r\n\r", "123456789", 9, S3_CHECKSUM_CRC32,
+     S3_ERR_INCOMPLETE_BODY},
+    {"9\r\n123456789\r\n0\r\n" TRAILER_LF "\r\nx\n", "123456789", 9, S3_CHECKSUM_CRC32,
+     S3_ERR_INCOMPLETE_BODY},
+    {"9\r\n123456789\r\n0\r\n" TRAILER_LF "\r\n\n", "123456789", 9, S3_CHECKSUM_CRC32,
+     S3_ERR_INCOMPLETE_BODY},
+    {"9\r\n123456789\r\n0\r\n" TRAILER_LF "\r\n\r\n\r\n", "123456789", 9, S3_CHECKSUM_CRC32,
+     S3_ERR_INVALID_REQUEST},
+    {"9\r\n123456789\r\n0\r\n" TRAILER "\r\n\r\n", "123456789", 9, S3_CHECKSUM_CRC32, S3_ERR_INVALID_REQUEST},
     {"9\r\n123456789X\n0\r\n\r\n", "123456789", 9, S3_CHECKSUM_NONE, S3_ERR_INCOMPLETE_BODY},
     {"9\r\n123456789\n0\r\n\r\n", "123456789", 9, S3_CHECKSUM_NONE, S3_ERR_INCOMPLETE_BODY},
     {"9\n123456789\r\n0\r\n\r\n", "", 9, S3_CHECKSUM_NONE, S3_ERR_INCOMPLETE_BODY},
