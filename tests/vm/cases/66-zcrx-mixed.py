@@ -34,7 +34,7 @@ def measure(node, pair, what, seed, connections, size, most):
     share, by_kernel = before.share(vmtest.FULL), before.by_kernel() - kernel
     vmtest.check(f"  copied payload under {most:.1%}, none by the kernel", share < most and by_kernel == 0,
                  f"{share:.4%} ({before.by_reason()}), {by_kernel} by the kernel")
-    vmtest.note(f"{what}, {connections} x {size // MIB} MiB: {before.share():.4%} copied, {share:.4%} apart from pauses of clients; "
+    vmtest.note(f"{what}, {connections} x {size // MIB} MiB: {before.share():.4%} copied, {before.share(False):.4%} apart from pressure; "
                 f"since the start {before.by_reason()}; there and back {time.monotonic() - began:.0f} s")
     remove(node, seed, connections)
 
