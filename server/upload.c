@@ -459,32 +459,67 @@ void upload_close(struct upload *upload)
 
 /* ---- the periodic part ---------------------------------------------------------------------------------------- */
 
-bool uploads_buffers_are_short(const struct worker *worker)
+/* Some listener has less than one part in `parts` of its buffers left. */
+static bool uploads_buffers_are_below(const struct worker *worker, uint64_t parts)
 {
     for (uint32_t i = 0; i < worker->listener_count; i++) {
         const struct listener *listener = &worker->listeners[i];
         uint64_t total = listener->info.buffers_total;
         uint64_t free_now = atomic_load_explicit(&listener->rx->stats.buffers_free, memory_order_relaxed);
-        if (!listener->is_broken && total > 0 && free_now * 4 < total) {
+        if (!listener->is_broken && total > 0 && free_now * parts < total) {
             return true;
         }
     }
     return false;
 }
 
-/* The list holds the puts that were fed since they were last told, oldest first: those that hold buffers for nothing
- * come first, and a thousand stalled uploads cost nothing per turn. */
-static void uploads_press(struct worker *worker)
+bool uploads_buffers_are_short(const struct worker *worker)
 {
-    bool is_short = uploads_buffers_are_short(worker);
-    for (uint32_t pressed = 0; pressed < WORKER_PRESSURE && !list_is_empty(&worker->uploads);) {
+    return uploads_buffers_are_below(worker, WORKER_SHORT_PARTS);
+}
+
+static bool upload_is_idle(const struct upload *upload, const struct worker *worker)
+{
+    return upload->fed_ns + WORKER_PARTIAL_NS <= worker->now_ns;
+}
+
+/* Both lists are in the order in which their uploads were fed, oldest first, and an upload is told once by each: a thousand stalled
+ * uploads cost nothing per turn.
+ *
+ * First an upload writes what it can write without a copy; a slice or two with less than an LBA stay. Those are copied when buffers are
+ * short and the upload is idle, or when buffers have nearly run out: else many uploads at once would copy for every bit of theirs. */
+static void uploads_relieve(struct worker *worker, bool is_short)
+{
+    for (uint32_t told = 0; told < WORKER_PRESSURE && !list_is_empty(&worker->uploads);) {
         struct upload *upload = CONTAINER_OF(worker->uploads.next, struct upload, link);
-        if (!is_short && upload->fed_ns + WORKER_PARTIAL_NS > worker->now_ns) {
+        if (!is_short && !upload_is_idle(upload, worker)) {
             break;
         }
         list_remove(&upload->link);
         if (store_put_holds_idle_slices(upload->put)) {
-            pressed++;
+            told++;
+            list_append(&worker->relieved, &upload->link);
+            store_put_relieve(upload->put);
+        }
+    }
+}
+
+static void uploads_press(struct worker *worker)
+{
+    bool is_short = uploads_buffers_are_short(worker);
+    uploads_relieve(worker, is_short);
+    if (!is_short) {
+        return;
+    }
+    bool is_critical = uploads_buffers_are_below(worker, WORKER_CRITICAL_PARTS);
+    for (uint32_t told = 0; told < WORKER_PRESSURE && !list_is_empty(&worker->relieved);) {
+        struct upload *upload = CONTAINER_OF(worker->relieved.next, struct upload, link);
+        if (!is_critical && !upload_is_idle(upload, worker)) {
+            break;
+        }
+        list_remove(&upload->link);
+        if (store_put_holds_idle_slices(upload->put)) {
+            told++;
             store_put_pressure(upload->put);
             exchange_copied_claim(upload->x);
         }
@@ -545,11 +580,18 @@ void uploads_turn(struct worker *worker)
     uploads_press(worker);
 }
 
-uint64_t uploads_deadline(const struct worker *worker)
+static uint64_t uploads_idle_ns(const struct list *list)
 {
-    if (list_is_empty(&worker->uploads)) {
+    if (list_is_empty(list)) {
         return TIME_NEVER;
     }
-    const struct upload *oldest = CONTAINER_OF(worker->uploads.next, struct upload, link);
-    return oldest->fed_ns + WORKER_PARTIAL_NS;
+    return CONTAINER_OF(list->next, struct upload, link)->fed_ns + WORKER_PARTIAL_NS;
+}
+
+uint64_t uploads_deadline(const struct worker *worker)
+{
+    uint64_t fed_ns = uploads_idle_ns(&worker->uploads);
+    uint64_t relieved_ns =
+        uploads_buffers_are_short(worker) ? uploads_idle_ns(&worker->relieved) : TIME_NEVER;
+    return fed_ns < relieved_ns ? fed_ns : relieved_ns;
 }

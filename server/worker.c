@@ -111,6 +111,7 @@ static void worker_lists_init(struct worker *worker, uint64_t now_ns)
     list_init(&worker->hoarders);
     shares_init(worker);
     list_init(&worker->uploads);
+    list_init(&worker->relieved);
     list_init(&worker->copying);
     list_init(&worker->filtering);
     list_init(&worker->throttled);

@@ -37,11 +37,13 @@
 #define WORKER_RX_EVENTS 256U /* receive events of one instance per turn */
 #define WORKER_STORE_EVENTS 256U
 #define WORKER_TIMERS 256U
-#define WORKER_PRESSURE 64U /* puts told to let go of their slices per turn */
-#define WORKER_BLOCKS 32U   /* answers that need a block of text at once: listings, multi-deletes */
+#define WORKER_PRESSURE 64U      /* puts told to write, or to let go of their slices, per turn */
+#define WORKER_SHORT_PARTS 4U    /* buffers are short when less than one in four is free ... */
+#define WORKER_CRITICAL_PARTS 8U /* ... and have nearly run out below one in eight */
+#define WORKER_BLOCKS 32U        /* answers that need a block of text at once: listings, multi-deletes */
 #define WORKER_BLOCK_SIZE 65536U
 #define WORKER_TABLES 4U                    /* part tables of completions at once */
-#define WORKER_PARTIAL_NS (100 * NS_PER_MS) /* a put that was not fed for this long lets go of its slices */
+#define WORKER_PARTIAL_NS (100 * NS_PER_MS) /* a put that was not fed for this long writes what it has */
 
 struct conn;
 struct exchange;
@@ -121,6 +123,7 @@ struct worker {
     struct list exchange_waiters; /* conns that found no free exchange */
     struct share shares[SHARE_COUNT];
     struct list uploads;     /* open puts, least recently fed first */
+    struct list relieved;    /* those that have written what they could since, least recently fed first */
     struct list copying;     /* uploads that read an object of ours */
     struct list filtering;   /* uploads with payload on its way through the filter */
     struct list throttled;   /* puts whose peer is paused until the device has caught up */

@@ -381,6 +381,11 @@ bool pack_cut(struct store_put *put, bool copy_rest)
     return true;
 }
 
+bool pack_relieve(struct store_put *put)
+{
+    return put->unit == NULL || put->unit->len < pack_grain(put) || pack_cut(put, false);
+}
+
 /* Bytes by which the unit's end is no multiple of the alignment because of a received, not staged, last fragment. */
 static uint32_t pack_direct_odd(const struct store_put *put)
 {

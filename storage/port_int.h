@@ -72,6 +72,12 @@ struct put_backlog {
     bool is_from_heap;
 };
 
+enum put_pressure {
+    PUT_PRESSURE_NONE,
+    PUT_PRESSURE_WRITE, /* store_put_relieve */
+    PUT_PRESSURE_COPY,  /* store_put_pressure */
+};
+
 struct store_put {
     uint32_t magic;
     enum store_put_state state;
@@ -95,12 +101,12 @@ struct store_put {
     uint32_t crc32c;     /* over closed extents */
     uint32_t residue_changes;
     enum store_copy_reason staging_reason;
-    bool is_staging;     /* everything is copied */
-    bool is_finishing;   /* store_put_finish was called */
-    bool is_aborting;    /* store_put_abort was called */
-    bool is_clean;       /* failed, and its space has been given back */
-    bool is_handed_over; /* FINISH or ABORT was sent: the space is the committer's */
-    bool wants_pressure; /* cut as soon as a write may start */
+    bool is_staging;            /* everything is copied */
+    bool is_finishing;          /* store_put_finish was called */
+    bool is_aborting;           /* store_put_abort was called */
+    bool is_clean;              /* failed, and its space has been given back */
+    bool is_handed_over;        /* FINISH or ABORT was sent: the space is the committer's */
+    enum put_pressure pressure; /* what is to happen as soon as a write may start */
 
     struct list extents; /* struct put_extent */
     uint32_t extent_count;
@@ -252,6 +258,8 @@ bool pack_slice(struct store_put *put, struct slice *slice);
 /* Submits what the unit holds up to the last whole LBA; the rest goes on in a new unit: as it lies, or copied when `copy_rest`. False
  * when no write may start now. */
 bool pack_cut(struct store_put *put, bool copy_rest);
+/* As pack_cut() without copying; a unit without a whole LBA stays as it is. False when no write may start now. */
+bool pack_relieve(struct store_put *put);
 /* Pads the unit to a whole LBA, submits it and closes the extent. False when no write may start now. */
 bool pack_close(struct store_put *put);
 /* Drops the unit without writing. */

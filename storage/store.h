@@ -246,6 +246,8 @@ uint64_t store_put_queued_bytes(const struct store_put *put);
 /* Buffers are short: write what can be written up to the last whole LBA, copy the rest out (reason pressure), so that every
  * slice this put holds is released as soon as the device answers. */
 void store_put_pressure(struct store_put *put);
+/* The same without copying: what lies behind the last whole LBA stays in the slice or two that hold it. */
+void store_put_relieve(struct store_put *put);
 /* Slices held by the put that are neither written nor being written. */
 bool store_put_holds_idle_slices(const struct store_put *put);
 /* Of these, the ones that store_put_pressure would have written: the others wait for writes of this or other puts. */

@@ -212,14 +212,23 @@ void put_fail(struct store_put *put, int error)
     put_cleanup(put);
 }
 
+static void put_press(struct store_put *put)
+{
+    if (put->state != STORE_PUT_OPEN || put->pressure == PUT_PRESSURE_NONE) {
+        return;
+    }
+    bool is_done = put->pressure == PUT_PRESSURE_COPY ? pack_cut(put, true) : pack_relieve(put);
+    if (is_done) {
+        put->pressure = PUT_PRESSURE_NONE;
+    }
+}
+
 void put_advance(struct store_put *put)
 {
     if (put->state == STORE_PUT_OPEN) {
         put_backlog_pack(put);
     }
-    if (put->state == STORE_PUT_OPEN && put->wants_pressure && pack_cut(put, true)) {
-        put->wants_pressure = false;
-    }
+    put_press(put);
     if (put->state == STORE_PUT_OPEN && put->is_finishing && list_is_empty(&put->backlog)) {
         put_finish_step(put);
     } else if (put->state == STORE_PUT_OPEN) {
@@ -354,7 +363,16 @@ void store_put_pressure(struct store_put *put)
 {
     CHECK(put->magic == PUT_MAGIC);
     if (put->state == STORE_PUT_OPEN) {
-        put->wants_pressure = true;
+        put->pressure = PUT_PRESSURE_COPY;
+        put_advance(put);
+    }
+}
+
+void store_put_relieve(struct store_put *put)
+{
+    CHECK(put->magic == PUT_MAGIC);
+    if (put->state == STORE_PUT_OPEN) {
+        put->pressure = put->pressure == PUT_PRESSURE_NONE ? PUT_PRESSURE_WRITE : put->pressure;
         put_advance(put);
     }
 }
