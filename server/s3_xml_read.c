@@ -15,15 +15,13 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "base/list.h"
 
 #define PIECE_MAX 4096u // expat keeps a copy of each piece, as large as the piece
 
 // expat remembers every name that it has met and buffers a token until its end, so a hostile document could have it take many
 // times the document's size. What it takes is charged to the reader whose call is under way; expat hands no context to these.
 struct memory_head {
-    size_t size;
-    max_align_t memory[]; // aligned like malloc's own
+    _Alignas(max_align_t) size_t size; // so that what follows is aligned like malloc's own
 };
 
 static _Thread_local struct s3_xml_reader *charged;
@@ -40,7 +38,7 @@ static void *memory_take(size_t size)
     }
     head->size = size;
     charged->memory += sizeof(*head) + size;
-    return head->memory;
+    return head + 1;
 }
 
 static void memory_give(void *memory)
@@ -48,7 +46,7 @@ static void memory_give(void *memory)
     if (memory == NULL) {
         return;
     }
-    struct memory_head *head = CONTAINER_OF(memory, struct memory_head, memory);
+    struct memory_head *head = (struct memory_head *)memory - 1;
     CHECK(charged->memory >= sizeof(*head) + head->size);
     charged->memory -= sizeof(*head) + head->size;
     free(head);
@@ -58,7 +56,7 @@ static void *memory_resize(void *memory, size_t size)
 {
     void *moved = memory_take(size);
     if (moved != NULL && memory != NULL) {
-        const struct memory_head *head = CONTAINER_OF(memory, struct memory_head, memory);
+        const struct memory_head *head = (const struct memory_head *)memory - 1;
         memcpy(moved, memory, head->size < size ? head->size : size);
         memory_give(memory);
     }
