@@ -486,8 +486,8 @@ static bool upload_is_idle(const struct upload *upload, const struct worker *wor
 /* Both lists are in the order in which their uploads were fed, oldest first, and an upload is told once by each: a thousand stalled
  * uploads cost nothing per turn.
  *
- * First an upload writes what it can write without a copy; a slice or two with less than an LBA stay. Those are copied when buffers are
- * short and the upload is idle, or when buffers have nearly run out: else many uploads at once would copy for every bit of theirs. */
+ * First an upload writes what it can write without a copy; a slice or two with less than an LBA stay. Those are copied when the upload
+ * is idle and half of the buffers are taken, or when nearly all are: else many uploads at once would copy for every bit of theirs. */
 static void uploads_relieve(struct worker *worker, bool is_short)
 {
     for (uint32_t told = 0; told < WORKER_PRESSURE && !list_is_empty(&worker->uploads);) {
@@ -506,9 +506,8 @@ static void uploads_relieve(struct worker *worker, bool is_short)
 
 static void uploads_press(struct worker *worker)
 {
-    bool is_short = uploads_buffers_are_short(worker);
-    uploads_relieve(worker, is_short);
-    if (!is_short) {
+    uploads_relieve(worker, uploads_buffers_are_short(worker));
+    if (!uploads_buffers_are_below(worker, WORKER_IDLE_PARTS)) {
         return;
     }
     bool is_critical = uploads_buffers_are_below(worker, WORKER_CRITICAL_PARTS);
@@ -591,7 +590,7 @@ static uint64_t uploads_idle_ns(const struct list *list)
 uint64_t uploads_deadline(const struct worker *worker)
 {
     uint64_t fed_ns = uploads_idle_ns(&worker->uploads);
-    uint64_t relieved_ns =
-        uploads_buffers_are_short(worker) ? uploads_idle_ns(&worker->relieved) : TIME_NEVER;
+    bool is_half = uploads_buffers_are_below(worker, WORKER_IDLE_PARTS);
+    uint64_t relieved_ns = is_half ? uploads_idle_ns(&worker->relieved) : TIME_NEVER;
     return fed_ns < relieved_ns ? fed_ns : relieved_ns;
 }

@@ -38,8 +38,9 @@
 #define WORKER_STORE_EVENTS 256U
 #define WORKER_TIMERS 256U
 #define WORKER_PRESSURE 64U      /* puts told to write, or to let go of their slices, per turn */
-#define WORKER_SHORT_PARTS 4U    /* buffers are short when less than one in four is free ... */
-#define WORKER_CRITICAL_PARTS 8U /* ... and have nearly run out below one in eight */
+#define WORKER_IDLE_PARTS 2U     /* with less than one buffer in two free, idle uploads keep none */
+#define WORKER_SHORT_PARTS 4U    /* with less than one in four, buffers are short: all write what they have */
+#define WORKER_CRITICAL_PARTS 8U /* with less than one in eight, nobody keeps any */
 #define WORKER_BLOCKS 32U        /* answers that need a block of text at once: listings, multi-deletes */
 #define WORKER_BLOCK_SIZE 65536U
 #define WORKER_TABLES 4U                    /* part tables of completions at once */

@@ -65,8 +65,9 @@ def siege(node, pair, share):
     took = time.monotonic() - began
     held = node.total("penstock_uploads_in_flight")
     vmtest.check("  all that reached their body are still uploads in flight", held == COUNT * 3 // 4, held)
-    free = vmtest.until(60, lambda: node.total("penstock_rx_buffers_free", "bulk") >= BUFFERS * 3 // 4)
-    vmtest.check("  and hold next to no receive buffers", free, node.total("penstock_rx_buffers_free", "bulk"))
+    # What they hold is taken from them when half of the buffers are.
+    free = vmtest.until(60, lambda: node.total("penstock_rx_buffers_free", "bulk") >= BUFFERS // 2)
+    vmtest.check("  and leave half of the receive buffers to others", free, node.total("penstock_rx_buffers_free", "bulk"))
     vmtest.note(f"{what}: healthy 2 x 8 MiB there and back {took:.1f} s; fewest buffers free "
                 f"{node.total('penstock_rx_buffers_free_low', 'bulk'):.0f} of {BUFFERS}; "
                 f"copied {zcrxnode.Copies(node).by_reason()}")
