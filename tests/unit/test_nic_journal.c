@@ -164,8 +164,10 @@ Test(nic_journal, only_what_was_not_undone_stays)
 Test(nic_journal, no_number_of_lines_is_too_many)
 {
     static char text[8 * 4000 + 1];
-    for (int i = 0; i < 4000; i++) {
-        snprintf(text + i * 8, 9, "l %05d\n", i);
+    for (unsigned i = 0; i < 4000; i++) {
+        char line[16];
+        snprintf(line, sizeof(line), "l %05u\n", i % 100000U);
+        memcpy(text + (size_t)i * 8, line, 8);
     }
     file_write("nic-lo.journal", text);
     journal_open("lo", 0);
