@@ -483,6 +483,18 @@ static bool upload_is_idle(const struct upload *upload, const struct worker *wor
     return upload->fed_ns + WORKER_PARTIAL_NS <= worker->now_ns;
 }
 
+/* Its slices lie in frames of which it has few, and it may wait for one: those of the filter, or of what a copy reads. */
+static bool upload_fills_frames(const struct upload *upload)
+{
+    return upload->compressing.mode != COMPRESSING_OFF || upload->is_copy;
+}
+
+static void upload_press(struct upload *upload)
+{
+    store_put_pressure(upload->put);
+    exchange_copied_claim(upload->x);
+}
+
 /* Both lists are in the order in which their uploads were fed, oldest first, and an upload is told once by each: a thousand stalled
  * uploads cost nothing per turn.
  *
@@ -496,8 +508,13 @@ static void uploads_relieve(struct worker *worker, bool is_short)
             break;
         }
         list_remove(&upload->link);
-        if (store_put_holds_idle_slices(upload->put)) {
-            told++;
+        if (!store_put_holds_idle_slices(upload->put)) {
+            continue;
+        }
+        told++;
+        if (upload_fills_frames(upload)) {
+            upload_press(upload);
+        } else {
             list_append(&worker->relieved, &upload->link);
             store_put_relieve(upload->put);
         }
@@ -519,8 +536,7 @@ static void uploads_press(struct worker *worker)
         list_remove(&upload->link);
         if (store_put_holds_idle_slices(upload->put)) {
             told++;
-            store_put_pressure(upload->put);
-            exchange_copied_claim(upload->x);
+            upload_press(upload);
         }
     }
 }
