@@ -185,8 +185,8 @@ void upload_append(struct exchange *x, const struct slice *slice)
     if (upload->compressing.mode == COMPRESSING_OFF) {
         store_put_append(upload->put, slice);
         if (store_put_idle_slices(upload->put) >= x->listener->idle_slices_max) {
-            store_put_pressure(
-                upload->put); /* Or the connection may receive nothing until a write is full. */
+            /* Or the connection may receive nothing until a write is full. */
+            store_put_pressure(upload->put);
         }
     } else {
         compressing_append(upload, slice);
@@ -523,8 +523,10 @@ static void uploads_relieve(struct worker *worker, bool is_short)
 
 static void uploads_press(struct worker *worker)
 {
-    uploads_relieve(worker, uploads_buffers_are_short(worker));
-    if (!uploads_buffers_are_below(worker, WORKER_IDLE_PARTS)) {
+    if (!list_is_empty(&worker->uploads)) {
+        uploads_relieve(worker, uploads_buffers_are_short(worker));
+    }
+    if (list_is_empty(&worker->relieved) || !uploads_buffers_are_below(worker, WORKER_IDLE_PARTS)) {
         return;
     }
     bool is_critical = uploads_buffers_are_below(worker, WORKER_CRITICAL_PARTS);
@@ -606,7 +608,9 @@ static uint64_t uploads_idle_ns(const struct list *list)
 uint64_t uploads_deadline(const struct worker *worker)
 {
     uint64_t fed_ns = uploads_idle_ns(&worker->uploads);
-    bool is_half = uploads_buffers_are_below(worker, WORKER_IDLE_PARTS);
-    uint64_t relieved_ns = is_half ? uploads_idle_ns(&worker->relieved) : TIME_NEVER;
+    uint64_t relieved_ns = uploads_idle_ns(&worker->relieved);
+    if (relieved_ns < fed_ns && !uploads_buffers_are_below(worker, WORKER_IDLE_PARTS)) {
+        relieved_ns = TIME_NEVER; /* Nobody needs what they hold. */
+    }
     return fed_ns < relieved_ns ? fed_ns : relieved_ns;
 }

@@ -44,7 +44,8 @@ struct upload {
     bool wants_md5_etag;
     bool is_copy;        /* payload comes from an object of ours (s3_copy_read.c) */
     struct list copying; /* worker->copying; linked: it may go on when a frame comes free */
-    /* worker->uploads, or worker->relieved once it was told to write; not linked: holds nothing since it was last fed */
+    /* worker->uploads; worker->relieved: has written what it could since it was last fed; not linked: was told to let go of all, or
+     * held nothing */
     struct list link;
     struct list throttled; /* worker->throttled; linked: the peer is paused */
     uint64_t fed_ns;

@@ -175,8 +175,9 @@ int zcrx_area_open(struct zcrx_area *area, const struct zcrx_area_options *optio
     int rc = zcrx_buffers_open(area, options->len / unit);
     if (rc < 0) {
         return err_set(err, rc,
-                       "no memory to keep the books of %llu receive buffers; choose a smaller rx_area_size",
-                       (unsigned long long)(options->len / unit));
+                       "cannot keep the books of %llu receive buffers (%s); choose another rx_area_size or "
+                       "rx_buffer_size",
+                       (unsigned long long)(options->len / unit), err_text(rc));
     }
     rc = zcrx_region_map(area, zcrx_entry_count(options->len, unit));
     if (rc < 0) {

@@ -63,6 +63,12 @@ def appear():
     ip("neigh", "replace", "10.79.0.2", "lladdr", "02:00:0a:4f:00:02", "dev", "x0", "nud", "permanent")
 
 
+def both_connected(node):
+    socks = [node.connect_from_there(port) for port in (node.s3_port, node.plain_port)]
+    wait_for(lambda: node.open("bulk") == 1 and node.open("without") == 1, "both connections")
+    return socks
+
+
 def gone_and_the_other_stays(node, socks):
     wait_for(lambda: node.open("bulk") == 0, "the connection to be given up", 60)
     assert node.metric("penstock_connections_reset_total", listener="bulk") == 1
@@ -75,8 +81,7 @@ def test_all():
     @lane.test
     def an_idle_peer_that_is_gone_is_given_up_by_tcp_keepalive():
         with There("tcp_keepalive: 1s, tcp_user_timeout: 0", "tcp_keepalive: 0, tcp_user_timeout: 0") as node:
-            socks = [node.connect_from_there(port) for port in (node.s3_port, node.plain_port)]
-            wait_for(lambda: node.open("bulk") == 1 and node.open("without") == 1, "both connections")
+            socks = both_connected(node)
             vanish()
             gone_and_the_other_stays(node, socks)
 
@@ -92,8 +97,7 @@ def test_all():
     @lane.test
     def a_peer_that_acknowledges_nothing_is_given_up_by_tcp_user_timeout():
         with There("tcp_keepalive: 0, tcp_user_timeout: 1s", "tcp_keepalive: 0, tcp_user_timeout: 0") as node:
-            socks = [node.connect_from_there(port) for port in (node.s3_port, node.plain_port)]
-            wait_for(lambda: node.open("bulk") == 1 and node.open("without") == 1, "both connections")
+            socks = both_connected(node)
             vanish()
             for sock in socks:
                 sock.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")

@@ -6,16 +6,6 @@
 # vm-timeout: 120
 . /vm/lib.sh
 
-contract() {
-    RX_STEPS=4000 RX_BACKEND=$1 test_rx_contract --tap -j1 > "/tmp/contract-$1" 2>&1
-    while read -r line; do
-        case $line in
-        "ok - "*) pass "$1: ${line#ok - }" ;;
-        "not ok - "*) fail "$1: ${line#not ok - }" "$(grep -A12 -F "$line" "/tmp/contract-$1")" ;;
-        esac
-    done < "/tmp/contract-$1"
-    grep -q '^ok - ' "/tmp/contract-$1" || fail "$1: the contract test ran" "$(tail -5 "/tmp/contract-$1")"
-}
-
-contract socket
-contract zcrx
+for backend in socket zcrx; do
+    criterion $backend env RX_STEPS=4000 RX_BACKEND=$backend test_rx_contract
+done

@@ -8,20 +8,9 @@
 # vm-timeout: 240
 . /vm/lib.sh
 
-contract() {
-    RX_STEPS=4000 RX_BACKEND=zcrx RX_INTERFACE=nsim0 RX_QUEUE=1 RX_ADDRESS=10.8.0.1 RX_NETNS=peer RX_BUFFER_SIZE=$1 \
-        test_rx_contract --tap -j1 > "/tmp/contract-$1" 2>&1
-    while read -r line; do
-        case $line in
-        "ok - "*) pass "$1: ${line#ok - }" ;;
-        "not ok - "*) fail "$1: ${line#not ok - }" "$(grep -A12 -F "$line" "/tmp/contract-$1")" ;;
-        esac
-    done < "/tmp/contract-$1"
-    grep -q '^ok - ' "/tmp/contract-$1" || fail "$1: the contract test ran" "$(tail -5 "/tmp/contract-$1")"
-}
-
 load netdevsim
 need nsim_pair 4
-contract 32768
+criterion 32768 env RX_STEPS=4000 RX_BACKEND=zcrx RX_INTERFACE=nsim0 RX_QUEUE=1 RX_ADDRESS=10.8.0.1 RX_NETNS=peer RX_BUFFER_SIZE=32768 \
+    test_rx_contract
 nsim_remove
 ok "the module unloads" rmmod netdevsim

@@ -8,6 +8,20 @@ fail() { echo "FAIL $1: $2"; }
 # skip TEXT REASON
 skip() { echo "SKIP $1: $2"; }
 
+# criterion LABEL COMMAND...: runs a test program of ours; each of its tests is one of the case's, "LABEL: " before its name if LABEL is not "".
+criterion() {
+    label=${1:+$1: }
+    shift
+    "$@" --tap -j1 > /tmp/criterion 2>&1
+    while read -r line; do
+        case $line in
+        "ok - "*) pass "$label${line#ok - }" ;;
+        "not ok - "*) fail "$label${line#not ok - }" "$(grep -A12 -F "$line" /tmp/criterion)" ;;
+        esac
+    done < /tmp/criterion
+    grep -q '^ok - ' /tmp/criterion || fail "${label}the test ran" "$(tail -5 /tmp/criterion)"
+}
+
 # is TEXT EXPECTED ACTUAL
 is() {
     if [ "$2" = "$3" ]; then pass "$1"; else fail "$1" "expected '$2', got '$3'"; fi
