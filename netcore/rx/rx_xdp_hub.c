@@ -2,7 +2,9 @@
 /* rx_xdp_hub: the sockets and the engine of one worker on one interface. See the header. */
 #include "rx/rx_xdp_hub.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <linux/icmp.h>
 #include <netinet/icmp6.h>
 #include <poll.h>
@@ -525,6 +527,25 @@ static void stats_write(struct xdp_hub *hub)
     stats_sockets(hub);
 }
 
+/* A client behind such a peer only sees that nothing answers, so whoever runs the node is told why. */
+static void tell_partial(struct xdp_hub *hub)
+{
+    const struct tcp_stats *tcp = tcp_stats(hub->engine);
+    uint64_t count = tcp->counters[TCP_COUNTER_drop_checksum_partial];
+    if (count == hub->partial_told) {
+        return;
+    }
+    char peer[INET6_ADDRSTRLEN] = "";
+    bool is_v4 = tcp->partial_last.version == 4;
+    (void)inet_ntop(is_v4 ? AF_INET : AF_INET6, tcp->partial_last.peer + (is_v4 ? 12 : 0), peer,
+                    sizeof(peer));
+    LOG_WRN("xdp_partial_checksums", "interface=%s peer=%s dropped=%" PRIu64 " why=%s", hub->interface, peer,
+            count - hub->partial_told,
+            LOG_Q("the peer is on this machine and leaves checksums to hardware that its packets never pass; "
+                  "run at its end: ethtool -K INTERFACE tx off"));
+    hub->partial_told = count;
+}
+
 /* What no event tells: a program taken off, an interface gone, a driver that sleeps on a missed wake-up or completes nothing. */
 static void watch(struct xdp_hub *hub)
 {
@@ -548,6 +569,7 @@ static void watch(struct xdp_hub *hub)
         lane->seen = lane->xsk.stats.received;
     }
     stats_write(hub);
+    tell_partial(hub);
 }
 
 /* ---- the turn -------------------------------------------------------------------------------------------------------- */

@@ -61,12 +61,13 @@ struct xdp_hub {
     uint32_t stray_max;        /* bytes of it */
     enum xdp_hub_state state;
     struct xdp_busy busy;
-    uint64_t now_ns;   /* of the last turn */
-    uint64_t kick_ns;  /* when the driver wants to be woken again; TIME_NEVER: not */
-    uint64_t watch_ns; /* when the watch looks again */
-    uint64_t again_ns; /* when renewing is tried again */
-    bool has_more;     /* the last turn did not take all */
-    bool is_owed;      /* frames came back or packets may wait since the last turn */
+    uint64_t now_ns;       /* of the last turn */
+    uint64_t kick_ns;      /* when the driver wants to be woken again; TIME_NEVER: not */
+    uint64_t watch_ns;     /* when the watch looks again */
+    uint64_t again_ns;     /* when renewing is tried again */
+    bool has_more;         /* the last turn did not take all */
+    bool is_owed;          /* frames came back or packets may wait since the last turn */
+    uint64_t partial_told; /* of the segments with partial checksums, when the log named a peer last */
     uint64_t lost, renewed, stuck, busy_stopped, too_big, moved_bytes, strayed, strays_lost;
     struct rx_xdp_stats stats;
 };

@@ -194,6 +194,9 @@ uint32_t tcp_input(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_
     enum tcp_wire_result result = tcp_wire_parse(parts, part_count, &segment);
     if (result != TCP_WIRE_OK) {
         engine->stats.counters[TCP_COUNTER_drop_short + result - TCP_WIRE_SHORT]++;
+        if (result == TCP_WIRE_CHECKSUM_PARTIAL) {
+            engine->stats.partial_last = segment.tuple;
+        }
         return 0;
     }
     TCP_COUNT(engine, segments_in);

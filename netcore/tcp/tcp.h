@@ -108,6 +108,8 @@ struct tcp_stats {
     uint32_t time_waits_used, time_waits_peak;
     uint32_t frames_held, frames_held_peak;
     uint32_t frames_out_of_order;
+    struct tcp_tuple
+        partial_last; /* whose checksum was partial last, as long as drop_checksum_partial is not 0 */
 };
 
 struct tcp_engine;

@@ -352,6 +352,8 @@ enum tcp_wire_result tcp_wire_parse(const struct tcp_part *parts, uint32_t part_
     }
     if (result == TCP_WIRE_OK) {
         *segment = parsed;
+    } else if (result == TCP_WIRE_CHECKSUM_PARTIAL) {
+        segment->tuple = parsed.tuple;
     }
     return result;
 }

@@ -116,7 +116,8 @@ enum tcp_wire_result {
     TCP_WIRE_RESULTS
 };
 
-/* Parses a frame. `segment` is filled only on TCP_WIRE_OK; its payload points into the parts. */
+/* Parses a frame. `segment` is filled only on TCP_WIRE_OK, with payload that points into the parts; on TCP_WIRE_CHECKSUM_PARTIAL its
+ * tuple is, so that the peer can be named. */
 enum tcp_wire_result tcp_wire_parse(const struct tcp_part *parts, uint32_t part_count,
                                     struct tcp_segment *segment);
 

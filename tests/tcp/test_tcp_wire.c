@@ -215,6 +215,8 @@ Test(tcp_wire, partial_checksum_is_named)
     load_v4();
     bytes_put_be16(frame + tcp_at + 16, plain_sum(frame + 26, 8, 6 + ip_end - tcp_at));
     cr_assert(parse() == TCP_WIRE_CHECKSUM_PARTIAL);
+    cr_assert(seg.tuple.version == 4 && seg.tuple.peer_port == bytes_get_be16(frame + tcp_at));
+    cr_assert(memcmp(seg.tuple.peer + 12, frame + 26, 4) == 0, "the peer is named");
 }
 
 Test(tcp_wire, every_truncation_is_refused)
