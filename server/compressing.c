@@ -150,11 +150,11 @@ static bool compressing_feed(struct upload *upload, struct slice *slice)
 {
     struct compressing *compressing = &upload->compressing;
     if (compressing->mode == COMPRESSING_PLAIN) {
-        if (compressing_drain_plain(upload)) {
-            compressing_store(upload, slice);
-            return true;
+        if (!compressing_drain_plain(upload) || store_put_is_full(upload->put)) {
+            return false;
         }
-        return false;
+        compressing_store(upload, slice);
+        return true;
     }
     while (slice->len > 0) {
         if (!compressing_copy(upload, slice)) {

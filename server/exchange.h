@@ -69,7 +69,9 @@ struct http_body {
     bool is_aws;     /* aws-chunked within */
     bool is_aws_begun;
     uint64_t remaining; /* of Content-Length */
-    uint64_t payload;   /* bytes delivered */
+    uint32_t
+        aws_run; /* bytes at the front of the inbox, without HTTP's framing, that are next to be taken apart */
+    uint64_t payload; /* bytes delivered */
     uint64_t rate_start_ns;
     uint64_t rate_start_bytes;
     bool rate_excused; /* we paused the peer within this window */

@@ -234,42 +234,37 @@ static void http_body_deliver(struct exchange *x, const struct slice *slice)
     x->ops->body(x, slice);
 }
 
-/* Takes aws-chunked apart: payload runs travel on as cut slices. Takes the slice over. */
-static void http_body_aws(struct exchange *x, struct slice *slice)
-{
-    /* Each step consumes a byte at least, or ends the body. */
-    while (slice->len > 0 && x->stage == EXCHANGE_BODY) {
-        struct http_chunked_span span;
-        enum auth_chunked_status status = auth_chunked_step(&x->body.aws, slice->addr, slice->len, &span);
-        slice->addr += span.skip;
-        slice->len -= (uint32_t)span.skip;
-        if (status == AUTH_CHUNKED_BAD) {
-            http_body_failed(x, x->body.aws.error);
-        } else if (status == AUTH_CHUNKED_DONE) {
-            if (slice->len > 0) {
-                http_body_failed(x, S3_ERR_INCOMPLETE_BODY);
-            }
-            break;
-        } else if (span.run > 0 && span.run < slice->len) {
-            struct slice run;
-            slice_cut_head(slice, (uint32_t)span.run, &run);
-            http_body_deliver(x, &run);
-        } else if (span.run > 0) {
-            http_body_deliver(x, slice);
-            return;
-        }
-    }
-    slice_release(slice);
-}
-
+/* What comes next in the inbox is `len` bytes of the body without HTTP's framing. */
 static void http_body_data(struct exchange *x, uint32_t len)
 {
+    if (x->body.is_aws) {
+        x->body.aws_run = len;
+        return;
+    }
     struct slice slice;
     conn_inbox_take(x->conn, len, &slice);
-    if (x->body.is_aws) {
-        http_body_aws(x, &slice);
-    } else {
-        http_body_deliver(x, &slice);
+    http_body_deliver(x, &slice);
+}
+
+/* Takes the next piece of aws-chunked apart, one run of payload at most: however short the runs are, an upload that is behind gets no
+ * more. A step consumes a byte at least, or ends the body. */
+static void http_step_aws(struct exchange *x, const struct slice *slice)
+{
+    struct http_chunked_span span;
+    CHECK(x->body.aws_run <= slice->len);
+    enum auth_chunked_status status = auth_chunked_step(&x->body.aws, slice->addr, x->body.aws_run, &span);
+    x->body.aws_run -= (uint32_t)(span.skip + span.run);
+    if (span.skip > 0) {
+        conn_inbox_skip(x->conn, (uint32_t)span.skip);
+    }
+    if (status == AUTH_CHUNKED_BAD) {
+        http_body_failed(x, x->body.aws.error);
+    } else if (status == AUTH_CHUNKED_DONE && x->body.aws_run > 0) {
+        http_body_failed(x, S3_ERR_INCOMPLETE_BODY);
+    } else if (span.run > 0) {
+        struct slice run;
+        conn_inbox_take(x->conn, (uint32_t)span.run, &run);
+        http_body_deliver(x, &run);
     }
 }
 
@@ -294,9 +289,6 @@ static void http_step_identity(struct exchange *x, const struct slice *slice)
     uint32_t len = x->body.remaining < slice->len ? (uint32_t)x->body.remaining : slice->len;
     x->body.remaining -= len;
     http_body_data(x, len);
-    if (x->body.remaining == 0 && x->stage == EXCHANGE_BODY) {
-        http_body_complete(x);
-    }
 }
 
 static bool http_step_body(struct exchange *x)
@@ -311,10 +303,16 @@ static bool http_step_body(struct exchange *x)
         }
         return x->conn->is_eof;
     }
-    if (x->body.is_chunked) {
+    if (x->body.aws_run > 0) {
+        http_step_aws(x, slice);
+    } else if (x->body.is_chunked) {
         http_step_chunked(x, slice);
     } else {
         http_step_identity(x, slice);
+    }
+    bool is_all = !x->body.is_chunked && x->body.remaining == 0 && x->body.aws_run == 0;
+    if (is_all && x->stage == EXCHANGE_BODY) {
+        http_body_complete(x);
     }
     return true;
 }

@@ -150,6 +150,9 @@ static bool upload_is_behind(const struct upload *upload)
     if (compressing_is_behind(&upload->compressing)) {
         return true;
     }
+    if (store_put_is_full(upload->put)) {
+        return true;
+    }
     const struct exchange *x = upload->x;
     uint64_t waiting = store_put_queued_bytes(upload->put);
     waiting = waiting > upload->hashes.queued_bytes ? waiting : upload->hashes.queued_bytes;

@@ -18,8 +18,7 @@
 #include "base/clock.h"
 #include "storage/port_int.h"
 
-#define BACKLOG_PER_PUT 16U /* slices that wait, on average at most */
-#define ADVANCE_MAX 64U     /* blocked uploads tried per turn */
+#define ADVANCE_MAX 64U /* blocked uploads tried per turn */
 
 const char *store_copy_reason_name(enum store_copy_reason reason)
 {
@@ -72,7 +71,7 @@ static size_t port_write_size(uint64_t staging_size, uint32_t write_unit)
 uint64_t store_upload_memory(uint64_t staging_size, uint32_t write_unit)
 {
     return sizeof(struct store_put) + sizeof(struct put_extent) + port_write_size(staging_size, write_unit) +
-           BACKLOG_PER_PUT * sizeof(struct put_backlog);
+           (PORT_BACKLOG_MAX(2) - PORT_BACKLOG_MAX(1)) * sizeof(struct put_backlog);
 }
 
 static int port_pools_open(struct store_port *port, struct err *err)
@@ -82,8 +81,7 @@ static int port_pools_open(struct store_port *port, struct err *err)
     int rc = pool_open(&port->put_pool, sizeof(struct store_put), puts);
     rc = rc == 0 ? pool_open(&port->extent_pool, sizeof(struct put_extent), puts + WRITES_SPARE) : rc;
     rc = rc == 0 ? pool_open(&port->write_pool, write_size, puts + WRITES_SPARE) : rc;
-    rc = rc == 0 ? pool_open(&port->backlog_pool, sizeof(struct put_backlog), puts * BACKLOG_PER_PUT + 4096)
-                 : rc;
+    rc = rc == 0 ? pool_open(&port->backlog_pool, sizeof(struct put_backlog), PORT_BACKLOG_MAX(puts)) : rc;
     return rc == 0 ? 0 : err_set(err, rc, "out of memory for %u uploads", puts);
 }
 

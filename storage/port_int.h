@@ -26,6 +26,12 @@
 #define PORT_POLL_MAX 256U  /* completions of one device handled per turn */
 #define BUF_INDEX_NONE (-2)
 #define STAGE_CHUNK_SIZE (64U << 10)
+/* Slices that wait for room. An upload can always have so many, */
+#define PUT_BACKLOG_OWN 8U
+/* so many wait in all beyond that, */
+#define PORT_BACKLOG_COMMON(puts) ((puts)*7U + 4096U)
+/* and each upload may append one more before it sees that store_put_is_full. */
+#define PORT_BACKLOG_MAX(puts) (PORT_BACKLOG_COMMON(puts) + (puts) * (PUT_BACKLOG_OWN + 1))
 
 /* One extent while it is written, and until the committer has taken it. */
 struct put_extent {
@@ -69,7 +75,6 @@ struct put_write {
 struct put_backlog {
     struct list node;
     struct slice slice;
-    bool is_from_heap;
 };
 
 enum put_pressure {
@@ -114,6 +119,7 @@ struct store_put {
     struct put_write *unit;    /* collecting, or NULL */
     uint32_t writes_in_flight;
     struct list backlog; /* struct put_backlog */
+    uint32_t backlog_count;
     uint64_t device_mask;
 
     struct commit_put message;
@@ -180,6 +186,7 @@ struct store_port {
     struct pool extent_pool;
     struct pool write_pool;
     struct pool backlog_pool;
+    uint32_t backlog_common; /* entries beyond PUT_BACKLOG_OWN of their upload */
     struct list puts;
     struct list put_events;
     struct list blocked;            /* puts that wait for writes, extents or chunks of others */

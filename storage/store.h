@@ -239,8 +239,11 @@ enum store_put_state {
  * reached; ERR_DEVICE_FAILED: no device takes writes. The bucket's existence is checked by a lookup request before and again in the
  * transaction. */
 int store_put_begin(struct store_port *port, const struct store_put_options *options, struct store_put **out);
-/* Takes the slice always (also in a failed state, where it is released at once). */
+/* Takes the slice always (also in a failed state, where it is released at once). Of slices appended while store_put_is_full, each put
+ * can hold one. */
 void store_put_append(struct store_put *put, const struct slice *slice);
+/* So many slices wait that the caller must append no more, however short they are. */
+bool store_put_is_full(const struct store_put *put);
 /* Bytes taken and not yet written to the device: the caller pauses its connection above its limit. */
 uint64_t store_put_queued_bytes(const struct store_put *put);
 /* Buffers are short: write what can be written up to the last whole LBA, copy the rest out (reason pressure), so that every

@@ -17,7 +17,6 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -32,32 +31,21 @@ static void put_event(struct store_put *put)
 
 /* ---- slices that wait ------------------------------------------------------------------------------------------------ */
 
-static struct put_backlog *put_backlog_take(struct store_port *port)
+/* Entries beyond an upload's own share count against what all have in common. */
+static void put_backlog_give(struct store_put *put, struct put_backlog *entry)
 {
-    struct put_backlog *entry = pool_take(&port->backlog_pool);
-    if (entry != NULL) {
-        entry->is_from_heap = false;
-        return entry;
-    }
-    /* Only with more slices waiting than receive buffers would explain; a slice must never be refused. */
-    entry = malloc(sizeof(*entry));
-    CHECK(entry != NULL);
-    entry->is_from_heap = true;
-    return entry;
-}
-
-static void put_backlog_give(struct store_port *port, struct put_backlog *entry)
-{
-    if (entry->is_from_heap) {
-        free(entry);
-    } else {
-        pool_give(&port->backlog_pool, entry);
-    }
+    CHECK(put->backlog_count > 0);
+    put->port->backlog_common -= put->backlog_count > PUT_BACKLOG_OWN;
+    put->backlog_count--;
+    pool_give(&put->port->backlog_pool, entry);
 }
 
 static void put_backlog_add(struct store_put *put, const struct slice *slice)
 {
-    struct put_backlog *entry = put_backlog_take(put->port);
+    struct put_backlog *entry = pool_take(&put->port->backlog_pool);
+    CHECK(entry != NULL); /* Its user has heeded store_put_is_full. */
+    put->backlog_count++;
+    put->port->backlog_common += put->backlog_count > PUT_BACKLOG_OWN;
     entry->slice = *slice;
     list_init(&entry->node);
     list_append(&put->backlog, &entry->node);
@@ -69,7 +57,7 @@ static void put_backlog_drop(struct store_put *put)
     while ((node = list_take_first(&put->backlog)) != NULL) {
         struct put_backlog *entry = CONTAINER_OF(node, struct put_backlog, node);
         slice_release(&entry->slice);
-        put_backlog_give(put->port, entry);
+        put_backlog_give(put, entry);
     }
 }
 
@@ -86,8 +74,15 @@ static void put_backlog_pack(struct store_put *put)
         if (!is_all) {
             slice_release(&entry->slice);
         }
-        put_backlog_give(put->port, entry);
+        put_backlog_give(put, entry);
     }
+}
+
+bool store_put_is_full(const struct store_put *put)
+{
+    CHECK(put->magic == PUT_MAGIC);
+    return put->backlog_count >= PUT_BACKLOG_OWN &&
+           put->port->backlog_common >= PORT_BACKLOG_COMMON(put->port->options.puts_max);
 }
 
 /* ---- messages to the committer ------------------------------------------------------------------------------------------ */

@@ -30,10 +30,11 @@ readme-clients: test-clients
 ## readme-clients  the client matrix, then its table into the README
 ## test-clients  S3 clients (awscli, boto3, rclone, SDKs ...) x transports x operations, with a table (RECEIVE=af_xdp)
 
-# The program with a guard on its heap: run-heap.py. The objects are the ones of build/penstock; only the link differs.
-$(O)/penstock-heap: $(O)/server/main.o $(O)/tests/e2e/heap_guard.o $(LIBS) | $(D)/stamp-build
+# The program with a guard on its heap, over devices that can be told to hang: run-heap.py. The objects are the ones of
+# build/penstock; only the link differs.
+$(O)/penstock-heap: $(O)/server/main.o $(addprefix $(O)/tests/e2e/,heap_guard.o hang_device.o) $(LIBS) | $(D)/stamp-build
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic -Wl,--wrap=worker_turn,--wrap=worker_close -o $@ $(filter %.o,$^) $(LINK) $(LDLIBS_ALL) -ldl
+	$(Q)$(CC) $(LDFLAGS_ALL) -rdynamic -Wl,--wrap=worker_turn,--wrap=worker_close,--wrap=dev_open -o $@ $(filter %.o,$^) $(LINK) $(LDLIBS_ALL) -ldl
 # The program over devices that can be told to hang: run-hang.py.
 $(O)/penstock-hang: $(O)/server/main.o $(O)/tests/e2e/hang_device.o $(LIBS) | $(D)/stamp-build
 	$(call say,LINK,$@)

@@ -37,9 +37,7 @@ struct exception {
     _Atomic uint64_t count;
 };
 
-/* The complete list. What is missing here ends the program. SQLite is not on it: workers never call it. Nor is
- * put_backlog_take of storage/writer.c, which goes to the heap with more slices waiting than receive buffers would explain: that
- * this does not happen is part of what is tested. */
+/* The complete list. What is missing here ends the program. SQLite is not on it: workers never call it. */
 static struct exception exceptions[] = {
     {"libcrypto.so", 0, "digest and cipher contexts: of a fixed size, as many as requests in flight", 0},
     {"libssl.so", 0, "records of TLS connections: bounded by connections_max", 0},

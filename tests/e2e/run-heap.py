@@ -12,9 +12,11 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 
 import node as nodes
-from node import Lane, Node, need, run
+from hanging import Hanging
+from node import Lane, Node, need, run, wait_for
 
 GUARDED = os.environ.get("PENSTOCK_HEAP", os.path.join(nodes.TOP, "build", "penstock-heap"))
 lane = Lane()
@@ -82,6 +84,42 @@ def tls_is_served_and_only_its_library_allocates():
             run([*curl, "-T", "-", url + "/key"], input=payload)
             assert run([*curl, url + "/key"]) == payload
         assert node.report["libssl.so"] > 0, node.report
+
+
+class GuardedHanging(Hanging):
+    command = [GUARDED]
+
+
+def waits_in_short_pieces(headers):
+    """Some 20,000 pieces of one byte lie in a receive buffer. They wait while the device is silent: the upload is paused, and is
+    whole in the end."""
+    first, ones = os.urandom(8 << 20), os.urandom(100_000)
+    head = "PUT /bkt/key HTTP/1.1\r\nHost: e2e\r\n" + headers
+    body = b"%x\r\n%b\r\n" % (len(first), first) + b"".join(b"1\r\n%c\r\n" % one for one in ones) + b"0\r\n\r\n"
+    head += "Transfer-Encoding: chunked\r\n\r\n" if not headers else f"Content-Length: {len(body)}\r\n\r\n"
+    with GuardedHanging("write", deadline="60s", limits="uploads_max: 1, upload_queue_max: 1GiB") as node:
+        node.request("PUT", "/bkt")
+        node.hang()
+        with node.connect() as sock:
+            sender = threading.Thread(target=sock.sendall, args=(head.encode() + body,))
+            sender.start()
+            wait_for(lambda: node.metric("penstock_upload_pauses_total") > 0, "the upload to be paused")
+            node.go_on()
+            sender.join()
+            assert sock.recv(1000).startswith(b"HTTP/1.1 200 "), "the answer"
+        assert node.request("GET", "/bkt/key")[2] == first + ones
+
+
+@lane.test
+def chunks_of_one_byte_wait_for_a_silent_device():
+    waits_in_short_pieces("")
+
+
+@lane.test
+def aws_chunks_of_one_byte_wait_for_a_silent_device():
+    size = (8 << 20) + 100_000
+    waits_in_short_pieces(f"x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\nx-amz-decoded-content-length: {size}\r\n"
+                          "Content-Encoding: aws-chunked\r\n")
 
 
 lane.close()

@@ -78,6 +78,7 @@ struct store_port {
     uint32_t reads_max;                /* read buffers; 0: any number */
     const struct store_object *silent; /* its device has its share of reads already; NULL: none */
     uint64_t queued_bytes;             /* what store_put_queued_bytes says */
+    bool is_full;                      /* what store_put_is_full says */
     /* what the test looks at */
     uint32_t puts_open, reads, reads_out, pressures, reliefs, objects_out;
     struct slice_owner read_owner;
@@ -256,6 +257,11 @@ void store_put_append(struct store_put *put, const struct slice *slice)
         fake_put_release(put);
         fake_put_event(put);
     }
+}
+
+bool store_put_is_full(const struct store_put *put)
+{
+    return put->port->is_full;
 }
 
 uint64_t store_put_queued_bytes(const struct store_put *put)

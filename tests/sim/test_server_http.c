@@ -325,6 +325,38 @@ Test(http, an_aws_chunked_stream_is_stored_without_its_framing_however_it_is_spl
     aws_chunked_at_every_cut(aws_minio, sizeof(aws_minio) - 1);
 }
 
+/* Chunks of one byte, all there at once: an upload that is full gets no further one before it has room. */
+static void full_after_a_chunk(const char *text, size_t len)
+{
+    world.port->is_full = true;
+    uint64_t before = atomic_load(&world.listener_cells[0]->payload_received_bytes);
+    struct sim_peer *peer = world_connect(&world);
+    sim_send(peer, text, len);
+    world_turn(&world, 20);
+    cr_assert_eq(atomic_load(&world.listener_cells[0]->payload_received_bytes), before + 1);
+    cr_assert_str_empty(sim_received(peer, NULL));
+    world.port->is_full = false;
+    world_turn(&world, 20);
+    cr_assert(begins(peer, "HTTP/1.1 200 "), "%s", sim_received(peer, NULL));
+    cr_assert(world_has(&world, "aws", "hello"));
+}
+
+Test(http, an_upload_that_is_full_gets_no_further_chunk_of_what_has_come)
+{
+    static const char aws[] = "PUT /bkt/aws HTTP/1.1\r\nHost: h\r\nContent-Length: 35\r\n"
+                              "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\n"
+                              "Content-Encoding: aws-chunked\r\nx-amz-decoded-content-length: 5\r\n\r\n"
+                              "1\r\nh\r\n1\r\ne\r\n1\r\nl\r\n1\r\nl\r\n1\r\no\r\n0\r\n\r\n";
+    static const char http[] = "PUT /bkt/aws HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+                               "1\r\nh\r\n1\r\ne\r\n1\r\nl\r\n1\r\nl\r\n1\r\no\r\n0\r\n\r\n";
+    static const char both[] = AWS_HEAD("aws") "6\r\n1\r\nh\r\n\r\n"
+                                               "1b\r\n1\r\ne\r\n1\r\nl\r\n1\r\nl\r\n1\r\no\r\n0\r\n\r\n"
+                                               "21\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n\r\n0\r\n\r\n";
+    full_after_a_chunk(aws, sizeof(aws) - 1);
+    full_after_a_chunk(http, sizeof(http) - 1);
+    full_after_a_chunk(both, sizeof(both) - 1);
+}
+
 Test(http, a_wrong_trailer_checksum_is_a_bad_digest_and_stores_nothing)
 {
     char text[1024];

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "storage/port_int.h"
 #include "store_rig.h"
 
 #define LEN (700 * KIB + 13)
@@ -321,6 +322,41 @@ Test(store_faults, one_failed_device_leaves_the_other_working)
     store_device_info(rig.store, 1, &info);
     cr_assert_eq(info.state, STORE_DEVICE_FAILED);
     cr_assert_eq(store_health(rig.store, &err), 0, "%s", err.text);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
+/* Slices without end, the device silent: one upload takes all that uploads have in common, another still has its own share, and each
+ * may append one more. Memory for more does not exist (CHECK). */
+Test(store_faults, slices_that_wait_have_a_bound_and_each_upload_a_share)
+{
+    struct store_rig rig;
+    uint8_t *bytes = make(2 * MIB, 8);
+    struct store_put *puts[2];
+    uint32_t lens[2];
+    rig_open(&rig, "faults-slices", 1);
+    hang(&rig, 0, DEV_WRITE);
+    for (uint32_t i = 0; i < 2; i++) {
+        puts[i] = store_rig_begin(&rig, i == 0 ? "a" : "b", UINT64_MAX);
+        for (lens[i] = 0; lens[i] < MIB; lens[i] += 128 * KIB) {
+            store_rig_append(&rig, puts[i], bytes + lens[i], 128 * KIB, lens[i]);
+        }
+        cr_assert_not(store_put_is_full(puts[i]), "three slices wait");
+        while (!store_put_is_full(puts[i])) {
+            store_rig_append(&rig, puts[i], bytes + lens[i], 1, lens[i]);
+            lens[i]++;
+        }
+        store_rig_append(&rig, puts[i], bytes + lens[i], 1, lens[i]);
+        lens[i]++;
+    }
+    cr_assert_gt(lens[0], MIB + 4096, "the first has what is in common");
+    cr_assert_eq(lens[1], MIB + 6, "5 more make 8; and one");
+    unhang(&rig, 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        cr_assert_eq(store_rig_finish(&rig, puts[i]), 0);
+        cr_assert_eq(store_rig_compare(&rig, i == 0 ? "a" : "b", bytes, lens[i]), 0);
+    }
+    cr_assert_eq(pool_used(&rig.port->backlog_pool), 0);
     store_rig_close(&rig);
     free(bytes);
 }
