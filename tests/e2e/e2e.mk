@@ -18,7 +18,7 @@ $(E2E_NPM)/stamp: $(E2E_NPM_FILES)
 
 test-clients: build clients
 	@mkdir -p $(RESULTS)
-	@E2E_NPM=$(abspath $(E2E_NPM)) $(MATRIX_$(or $(RECEIVE),socket)) --markdown $(RESULTS)/clients.md $(MATRIX)
+	@E2E_NPM=$(abspath $(E2E_NPM)) $(MATRIX_$(or $(RECEIVE),socket)) --markdown $(RESULTS)/$(if $(RECEIVE),clients-$(RECEIVE),clients).md $(MATRIX)
 MATRIX_socket := tests/e2e/clients/matrix.py
 MATRIX_af_xdp := tests/root/run-clients-xdp.sh
 
