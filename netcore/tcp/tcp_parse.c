@@ -74,16 +74,27 @@ static void map_ipv4(uint8_t to[16], const uint8_t *from)
     memcpy(to + 12, from, 4);
 }
 
-/* RFC 1122 section 3.2.1.3 and RFC 9293 section 3.10.7.2 (MUST-57): never talk TCP with what is not one host. */
+/* RFC 1122 section 3.2.1.3 and RFC 9293 section 3.10.7.2 (MUST-57): never talk TCP with what is not one host. Loopback addresses come
+ * from no wire; whoever trusts them must not be deceived. */
 static bool ipv4_is_host(const uint8_t *address)
 {
-    return address[0] != 0 && address[0] < 224;
+    return address[0] != 0 && address[0] != 127 && address[0] < 224;
 }
 
+/* IPv4 addresses in an IPv6 header (::ffff:0:0/96) would reach listeners of IPv4 past every filter for it (RFC 6890: no wire has them). */
 static bool ipv6_is_host(const uint8_t *address)
 {
-    static const uint8_t unspecified[16];
-    return address[0] != 0xff && memcmp(address, unspecified, 16) != 0;
+    static const uint8_t zeros[15];
+    bool is_low = memcmp(address, zeros, 15) == 0 && address[15] <= 1; /* unspecified, loopback */
+    bool is_mapped = memcmp(address, zeros, 10) == 0 && address[10] == 0xff && address[11] == 0xff;
+    return address[0] != 0xff && !is_low && !is_mapped;
+}
+
+/* No station has a group for its address, and nobody gets a segment from itself (LAND): an answer would go round in circles. */
+static bool is_peer(const struct tcp_segment *segment)
+{
+    return (segment->link.peer_mac[0] & 1) == 0 &&
+           memcmp(segment->tuple.peer, segment->tuple.local, sizeof(segment->tuple.peer)) != 0;
 }
 
 static enum tcp_wire_result parse_ipv4(struct cursor *cursor, struct tcp_segment *segment)
@@ -346,6 +357,9 @@ enum tcp_wire_result tcp_wire_parse(const struct tcp_part *parts, uint32_t part_
     enum tcp_wire_result result = parse_ethernet(&cursor, &parsed.link, &type);
     if (result == TCP_WIRE_OK) {
         result = type == TYPE_IPV4 ? parse_ipv4(&cursor, &parsed) : parse_ipv6(&cursor, &parsed);
+    }
+    if (result == TCP_WIRE_OK && !is_peer(&parsed)) {
+        result = TCP_WIRE_IP_ADDRESS;
     }
     if (result == TCP_WIRE_OK) {
         result = parse_tcp(&cursor, &parsed);

@@ -101,12 +101,12 @@ struct tcp_segment {
 /* Why a frame is not a segment. Each is a counter of the engine. */
 enum tcp_wire_result {
     TCP_WIRE_OK = 0,
-    TCP_WIRE_SHORT,         /* a header does not fit its frame, or headers are not in the first part */
-    TCP_WIRE_NOT_IP,        /* another Ethernet type, or more than two tags */
-    TCP_WIRE_NOT_TCP,       /* another protocol */
-    TCP_WIRE_IP_MALFORMED,  /* impossible version, header length or total length */
-    TCP_WIRE_IP_CHECKSUM,   /* IPv4 header checksum */
-    TCP_WIRE_IP_ADDRESS,    /* a source no host can have, or a destination that is no single host */
+    TCP_WIRE_SHORT,        /* a header does not fit its frame, or headers are not in the first part */
+    TCP_WIRE_NOT_IP,       /* another Ethernet type, or more than two tags */
+    TCP_WIRE_NOT_TCP,      /* another protocol */
+    TCP_WIRE_IP_MALFORMED, /* impossible version, header length or total length */
+    TCP_WIRE_IP_CHECKSUM,  /* IPv4 header checksum */
+    TCP_WIRE_IP_ADDRESS, /* a source (or its MAC) no host on a wire has, or a destination that is no single host */
     TCP_WIRE_FRAGMENT,      /* IPv4 or IPv6 fragment, also an "atomic" one */
     TCP_WIRE_EXTENSION,     /* IPv6 extension headers that are refused: too many, source routes, unknown */
     TCP_WIRE_TCP_MALFORMED, /* data offset or an option's length is impossible */

@@ -210,6 +210,43 @@ Test(tcp_wire, each_refusal_has_its_reason)
     cr_assert(parse() == TCP_WIRE_IP_ADDRESS);
 }
 
+/* What no wire carries, unless somebody forged it: an answer would go astray, or a listener be reached by a way that it does not have. */
+Test(tcp_wire, addresses_that_come_from_no_wire_are_refused)
+{
+    load_v4();
+    frame[26] = 127;
+    seal();
+    cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "a loopback source");
+    load_v4();
+    frame[30] = 127;
+    seal();
+    cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "a loopback destination");
+    load_v4();
+    memcpy(frame + 26, frame + 30, 4);
+    seal();
+    cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "from ourselves (LAND)");
+    load_v4();
+    frame[6] |= 1;
+    cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "the answer would go to a group");
+    load_v6();
+    memset(frame + 22, 0, 15);
+    frame[37] = 1;
+    seal();
+    cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "::1");
+    for (uint32_t at = 22; at <= 38; at += 16) {
+        load_v6();
+        memset(frame + at, 0, 10);
+        memset(frame + at + 10, 0xff, 2);
+        frame[at + 12] = 10;
+        seal();
+        cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "an IPv4 address in an IPv6 header");
+    }
+    load_v6();
+    memcpy(frame + 22, frame + 38, 16);
+    seal();
+    cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "from ourselves (LAND)");
+}
+
 Test(tcp_wire, partial_checksum_is_named)
 {
     load_v4();
