@@ -276,8 +276,21 @@ static void duplicate(struct tcp_engine *engine, struct tcp_conn *conn)
     }
 }
 
+/* The window has opened, and nothing is on the way. Only what is worth a segment ends the waiting, and with it the peer's time: one that
+ * opens it by a byte and closes it again has taken nothing. A little room brings the timer nearer, which lets a little go. */
+static void window_wider(struct tcp_conn *conn, uint64_t now_ns)
+{
+    conn->rto_shift = 0;
+    if (tcp_has_room(conn)) {
+        conn->rtx_ns = TIME_NEVER;
+        conn->stalled_ns = 0;
+    } else if (conn->rtx_ns != TIME_NEVER && conn->rtx_ns > now_ns + conn->rto_ns) {
+        conn->rtx_ns = now_ns + conn->rto_ns;
+    }
+}
+
 /* RFC 9293 section 3.10.7.4: only a newer segment may change the window. True if it changed. */
-static bool window_take(struct tcp_conn *conn, const struct tcp_segment *segment)
+static bool window_take(struct tcp_conn *conn, uint64_t now_ns, const struct tcp_segment *segment)
 {
     bool newer = seq_lt(conn->snd_wl1, segment->seq) ||
                  (conn->snd_wl1 == segment->seq && seq_le(conn->snd_wl2, segment->ack));
@@ -290,10 +303,8 @@ static bool window_take(struct tcp_conn *conn, const struct tcp_segment *segment
     conn->snd_wl2 = segment->ack;
     conn->snd_wnd = window;
     conn->snd_wnd_max = max_u32(conn->snd_wnd_max, window);
-    if (window > before && conn->snd_una == conn->snd_nxt) { /* what the persist timer waited for */
-        conn->rtx_ns = TIME_NEVER;
-        conn->rto_shift = 0;
-        conn->stalled_ns = 0;
+    if (window > before && conn->snd_una == conn->snd_nxt) {
+        window_wider(conn, now_ns);
     }
     return window != before;
 }
@@ -331,7 +342,7 @@ void tcp_acked(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn
 {
     bool advances = seq_lt(conn->snd_una, segment->ack);
     bool outstanding = conn->snd_una != conn->snd_nxt;
-    bool window_changed = window_take(conn, segment);
+    bool window_changed = window_take(conn, now_ns, segment);
     bool news = false;
     echo_take(engine, conn, segment);
     if (advances) {

@@ -224,6 +224,42 @@ Test(tcp_send, a_recalled_peer_whose_window_stays_closed_times_out)
     rig_close(&rig);
 }
 
+/* Nothing worth sending, so no progress: whoever moves its window up and down by a little is given up like one that keeps it closed. */
+Test(tcp_send, a_window_that_flickers_does_not_keep_a_connection)
+{
+    start(&(struct tcp_config){.user_timeout_ns = 20 * NS_PER_S});
+    IN(.window = 0);
+    cr_assert(put(0, 5000, 1) == 0);
+    for (int i = 0; i < 1000 && rig.resets == 0; i++) {
+        rig_advance(&rig, 100 * RIG_MS);
+        rig_events(&rig);
+        if (rig.resets == 0) {
+            rig_drain_out(&rig);
+            IN(.window = (uint16_t)(i & 1));
+        }
+    }
+    cr_assert(rig.resets == 1 && rig.reset_error == -ETIMEDOUT);
+    rig_drain_out(&rig);
+    rig_close(&rig);
+}
+
+/* The timer that was far away comes nearer when there is a little room, so that a slow reader gets its little at once. */
+Test(tcp_send, a_little_room_brings_the_persist_timer_nearer)
+{
+    start(&(struct tcp_config){0});
+    IN(.window = 0);
+    cr_assert(put(0, 5000, 1) == 0);
+    for (int i = 0; i < 6; i++) {
+        rig_advance(&rig, (NS_PER_S << i) + 1);
+        rig_drain_out(&rig);
+    }
+    IN(.window = 1);
+    EXPECT_NONE();
+    rig_advance(&rig, 2 * NS_PER_S);
+    EXPECT_DATA(1, 128);
+    rig_close(&rig);
+}
+
 Test(tcp_send, small_window_is_used_when_the_persist_timer_says_so)
 {
     start(&(struct tcp_config){0});
@@ -501,6 +537,33 @@ Test(tcp_close, fin_out_of_order_waits_for_what_is_before_it)
     IN(.len = 100);
     EXPECT_ACK(NEXT + 201);
     cr_assert(rig.eofs == 1 && rig.received == 16200);
+    rig_close(&rig);
+}
+
+/* A peer that says its stream ends before what it sent already is wrong in one of the two; the end counts, and nothing stays behind. */
+Test(tcp_close, fin_before_what_is_held_ends_the_stream_there)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT + 200, .len = 100);
+    IN(.seq = NEXT + 101, .len = 50);
+    IN(.len = 100, .flags = TCP_ACK | TCP_FIN);
+    cr_assert(rig.eofs == 1 && rig.received == 16100);
+    cr_assert(tcp_stats(rig.engine)->frames_out_of_order == 0);
+    rig_drain_out(&rig);
+    cr_assert(rig_ack(&rig) == NEXT + 101 && rig.seg.options.sack_count == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_close, fin_inside_what_is_held_cuts_it)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT + 50, .len = 200);
+    IN(.seq = NEXT + 100, .flags = TCP_ACK | TCP_FIN);
+    cr_assert(rig.eofs == 0);
+    IN(.len = 50);
+    cr_assert(rig.eofs == 1 && rig.received == 16100);
+    rig_drain_out(&rig);
+    cr_assert(rig_ack(&rig) == NEXT + 101);
     rig_close(&rig);
 }
 
