@@ -468,11 +468,7 @@ void tcp_release(struct tcp_engine *engine, uint32_t token)
     if (alive) {
         tcp_window_opened(engine, conn);
     }
-    /* One of those whose window is closed only because others held everything gets its chance. */
-    struct list *link = list_take_first(&engine->starved);
-    if (link != NULL) {
-        tcp_window_opened(engine, CONTAINER_OF(link, struct tcp_conn, starved_link));
-    }
+    tcp_starved_wake(engine, 1);
 }
 
 uint32_t tcp_frames_take(struct tcp_engine *engine, uint32_t *tokens, uint32_t max)

@@ -174,6 +174,7 @@ static uint32_t input_text(struct tcp_engine *engine, uint64_t now_ns, struct tc
         seq_le(segment->seq + segment->len, conn->rcv_edge)) {
         conn->fin_seen = true;
         conn->fin_seq = segment->seq + segment->len;
+        tcp_receive_end(engine, conn);
         if (conn->fin_seq != conn->rcv_nxt) {
             tcp_ack_soon(engine, conn);
         }

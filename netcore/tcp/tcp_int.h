@@ -339,6 +339,8 @@ uint32_t tcp_conn_input(struct tcp_engine *engine, uint64_t now_ns, struct tcp_c
 uint32_t tcp_receive(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn,
                      const struct tcp_segment *segment, const struct tcp_part *parts);
 void tcp_receive_drop_all(struct tcp_engine *engine, struct tcp_conn *conn);
+/* The FIN's place is known: what is held from there on never was of the stream. */
+void tcp_receive_end(struct tcp_engine *engine, struct tcp_conn *conn);
 void tcp_frame_free(struct tcp_engine *engine, uint32_t token);
 /* Buffers that a window speaks of: an eighth less than a connection may hold, because the peer may send smaller segments than
  * those that the promise was reckoned with. */
@@ -351,6 +353,8 @@ uint32_t tcp_window_edge(struct tcp_engine *engine, struct tcp_conn *conn);
 /* The window field for the next segment; moves rcv_edge. */
 uint16_t tcp_window_take(struct tcp_engine *engine, struct tcp_conn *conn);
 void tcp_window_opened(struct tcp_engine *engine, struct tcp_conn *conn);
+/* `count` buffers came back: as many of those whose window is closed only because others held everything get their chance. */
+void tcp_starved_wake(struct tcp_engine *engine, uint32_t count);
 void tcp_ack_soon(struct tcp_engine *engine, struct tcp_conn *conn);
 /* SACK blocks for the next segment, `max` at most; a D-SACK first. */
 void tcp_sack_fill(struct tcp_conn *conn, struct tcp_options *options, uint32_t max);

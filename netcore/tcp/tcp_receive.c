@@ -94,6 +94,17 @@ void tcp_window_opened(struct tcp_engine *engine, struct tcp_conn *conn)
     }
 }
 
+void tcp_starved_wake(struct tcp_engine *engine, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct list *link = list_take_first(&engine->starved);
+        if (link == NULL) {
+            return;
+        }
+        tcp_window_opened(engine, CONTAINER_OF(link, struct tcp_conn, starved_link));
+    }
+}
+
 /* ---- SACK ---- */
 
 /* Puts a range in front, joined with those it touches (RFC 2018 section 4: the newest first). */
@@ -230,6 +241,7 @@ static void ooo_link_after(struct tcp_engine *engine, struct tcp_conn *conn, uin
 
 void tcp_receive_drop_all(struct tcp_engine *engine, struct tcp_conn *conn)
 {
+    uint32_t before = engine->free_count;
     while (conn->ooo_head != TCP_NONE) {
         uint32_t token = conn->ooo_head;
         ooo_unlink(engine, conn, token);
@@ -242,6 +254,23 @@ void tcp_receive_drop_all(struct tcp_engine *engine, struct tcp_conn *conn)
     }
     conn->ready_tail = TCP_NONE;
     conn->sack_count = 0;
+    tcp_starved_wake(engine, engine->free_count - before);
+}
+
+void tcp_receive_end(struct tcp_engine *engine, struct tcp_conn *conn)
+{
+    uint32_t end = conn->fin_seq;
+    while (conn->ooo_tail != TCP_NONE && seq_le(end, engine->frames[conn->ooo_tail].seq)) {
+        uint32_t token = conn->ooo_tail;
+        TCP_COUNT(engine, evicted_out_of_order);
+        ooo_unlink(engine, conn, token);
+        tcp_frame_free(engine, token);
+    }
+    if (conn->ooo_tail != TCP_NONE) {
+        struct tcp_frame *last = &engine->frames[conn->ooo_tail];
+        last->len = min_u32(last->len, end - last->seq);
+    }
+    sack_clip(conn, conn->rcv_nxt, end);
 }
 
 /* Puts one run into the out-of-order list. False if it brought nothing new; its buffer is then not held. */
