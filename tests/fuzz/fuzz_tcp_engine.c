@@ -93,8 +93,9 @@ static void take_data(struct fuzz *fuzz, uint32_t i, const struct tcp_event *eve
     CHECK(event->data.addr + event->data.len <= frame + FRAME_SIZE);
     for (uint32_t k = 0; k < event->data.len; k++) {
         uint8_t true_byte = pattern[(fuzz->next[i] + k) & (PATTERN - 1)];
+        uint8_t lie = (uint8_t)(0xff - true_byte);
         uint8_t byte = event->data.addr[k];
-        CHECK(byte == true_byte || (byte == (true_byte ^ 0xff) && i != fuzz->client_conn));
+        CHECK(byte == true_byte || (byte == lie && i != fuzz->client_conn));
     }
     CHECK(fuzz->held_count < FRAMES);
     fuzz->held[fuzz->held_count++] =
