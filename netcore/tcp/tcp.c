@@ -200,6 +200,7 @@ uint32_t tcp_input(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_
         return 0;
     }
     TCP_COUNT(engine, segments_in);
+    engine->is_reopened = false;
     struct tcp_node *node = tcp_node_find(engine, &segment.tuple);
     if (node != NULL && node->kind == TCP_KIND_WAIT) {
         if (!tcp_wait_input(engine, now_ns, (struct tcp_wait *)node, &segment)) {

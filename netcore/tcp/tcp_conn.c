@@ -48,7 +48,7 @@ void tcp_conn_open(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *
     conn->snd_wnd_max = conn->snd_wnd;
     conn->path_mtu = engine->config.send_mtu;
     tcp_conn_mss(conn);
-    conn->cwnd = min_u32(10 * conn->mss, max_u32(2 * conn->mss, 14600)); /* RFC 6928 */
+    conn->cwnd = tcp_cwnd_initial(conn->mss);
     conn->ssthresh = TCP_CWND_MAX;
     conn->recovery_point = conn->ecn_point = conn->high_rxt = conn->snd_una;
     conn->rto_ns = INITIAL_RTO_NS;
@@ -106,19 +106,26 @@ void tcp_conn_settle(struct tcp_engine *engine, struct tcp_conn *conn)
 
 /* ---- timers ---- */
 
+bool tcp_challenge_allowed(struct tcp_engine *engine, uint64_t now_ns, struct tcp_quota *quota)
+{
+    if (now_ns - quota->second_ns >= NS_PER_S) {
+        quota->second_ns = now_ns;
+        quota->count = 0;
+    }
+    if (quota->count >= engine->config.challenges_per_s) {
+        TCP_COUNT(engine, challenge_acks_limited);
+        return false;
+    }
+    quota->count++;
+    TCP_COUNT(engine, challenge_acks);
+    return true;
+}
+
 void tcp_conn_challenge(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn)
 {
-    if (now_ns - conn->challenge_ns >= NS_PER_S) {
-        conn->challenge_ns = now_ns;
-        conn->challenge_count = 0;
+    if (tcp_challenge_allowed(engine, now_ns, &conn->challenges)) {
+        tcp_ack_soon(engine, conn);
     }
-    if (conn->challenge_count >= engine->config.challenges_per_s) {
-        TCP_COUNT(engine, challenge_acks_limited);
-        return;
-    }
-    conn->challenge_count++;
-    TCP_COUNT(engine, challenge_acks);
-    tcp_ack_soon(engine, conn);
 }
 
 static void time_out(struct tcp_engine *engine, struct tcp_conn *conn)

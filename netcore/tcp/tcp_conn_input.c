@@ -36,7 +36,7 @@ static bool is_stale(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn
 static bool is_acceptable(const struct tcp_conn *conn, const struct tcp_segment *segment)
 {
     uint32_t len = segment->len + !!(segment->flags & TCP_SYN) + !!(segment->flags & TCP_FIN);
-    if (len == 0) {
+    if (len == 0 || (segment->flags & TCP_RST)) { /* RFC 5961 section 3.2: of an RST only the number counts */
         return seq_le(conn->rcv_nxt, segment->seq) && seq_le(segment->seq, conn->rcv_edge);
     }
     /* A lone FIN at the edge takes no buffer. */

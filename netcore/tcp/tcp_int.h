@@ -56,6 +56,12 @@ struct tcp_node {
     struct tcp_link link;
 };
 
+/* How much was done in the second under way. */
+struct tcp_quota {
+    uint64_t second_ns; /* its start */
+    uint32_t count;
+};
+
 /* What a handshake agreed on. */
 struct tcp_terms {
     uint32_t irs; /* peer's initial sequence number */
@@ -75,6 +81,7 @@ struct tcp_syn {
     struct tcp_node node;
     struct list age_link;
     struct tcp_terms terms;
+    struct tcp_quota challenges;
     uint8_t retries;
     bool answer; /* a SYN+ACK is to be sent */
     bool ack;    /* an ACK is to be sent (challenge) */
@@ -136,7 +143,8 @@ struct tcp_conn {
     uint32_t rcv_edge; /* right edge that the peer knows */
     uint32_t last_ack_sent;
     uint32_t window_max;  /* bytes: what all of its buffers could hold */
-    uint32_t rcv_mss;     /* largest payload seen */
+    uint32_t rcv_mss;     /* payload of the peer's full segments */
+    uint32_t rcv_len;     /* payload of the last one */
     uint32_t frame_bytes; /* average payload of a buffer */
     uint32_t frames_held; /* by engine and consumer */
     uint32_t frames_ooo;
@@ -156,9 +164,8 @@ struct tcp_conn {
     uint64_t ts_recent_ns; /* when ts_recent was set */
     bool refused;          /* this segment was refused: its FIN does not count either */
     bool ecn_echo;         /* ECE until the peer says CWR */
-    uint32_t challenge_count;
-    uint64_t challenge_ns; /* start of the second that is counted */
-    uint64_t heard_ns;     /* last valid segment */
+    struct tcp_quota challenges;
+    uint64_t heard_ns; /* last valid segment */
 
     /* Sending. */
     uint32_t snd_una, snd_nxt;
@@ -176,9 +183,11 @@ struct tcp_conn {
     bool recalled; /* tcp_recall: no send is queued until the consumer was told of room */
     uint32_t cwnd, ssthresh, cwnd_acked;
     bool cwnd_limited;
+    uint64_t sent_ns; /* when payload left last; 0: never */
     enum tcp_recovery recovery;
     uint32_t recovery_point;
-    uint32_t high_rxt; /* what was sent again in this recovery ends here */
+    uint32_t high_rxt;     /* what was sent again in this recovery ends here */
+    bool at_recovery_edge; /* all that a recovery was about is acknowledged, and not a byte more */
     uint32_t dup_acks;
     uint32_t dup_bytes;                      /* without SACK: bytes that duplicate ACKs stand for */
     struct tcp_range scores[TCP_SCORES_MAX]; /* ascending, disjoint */
@@ -262,6 +271,8 @@ struct tcp_engine {
     uint16_t ip_id;
     bool strays_deferred, is_stray; /* of the input under way */
     uint64_t cookie_ns;             /* when a cookie was sent last; 0: never */
+    bool is_reopened;               /* the input under way ended a TIME-WAIT */
+    uint32_t reopened_nxt;          /* which had sent up to this number */
     uint64_t reset_ns;
     uint32_t reset_count;
 };
@@ -322,13 +333,20 @@ bool tcp_wait_input(struct tcp_engine *engine, uint64_t now_ns, struct tcp_wait 
 /* tcp_conn.c: life of a connection. */
 void tcp_conn_open(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn);
 void tcp_conn_mss(struct tcp_conn *conn);
+/* RFC 6928 section 2. */
+static inline uint32_t tcp_cwnd_initial(uint32_t mss)
+{
+    return min_u32(10 * mss, max_u32(2 * mss, 14600));
+}
 void tcp_conn_dead(struct tcp_engine *engine, struct tcp_conn *conn, int error);
 /* After anything that may have ended it or changed its deadlines. May give the connection back: do not touch it afterwards. */
 void tcp_conn_settle(struct tcp_engine *engine, struct tcp_conn *conn);
 void tcp_conn_event(struct tcp_engine *engine, struct tcp_conn *conn);
 void tcp_conn_event_drop(struct tcp_engine *engine, struct tcp_conn *conn);
 void tcp_conn_timer(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn);
-/* A challenge ACK if the limit allows it (RFC 5961 section 7: per connection, so that it tells nobody about others). */
+/* True, and counted, if the limit allows one challenge ACK more (RFC 5961 section 7: per peer, so that it tells nobody about others). */
+bool tcp_challenge_allowed(struct tcp_engine *engine, uint64_t now_ns, struct tcp_quota *quota);
+/* A challenge ACK if the limit allows it. */
 void tcp_conn_challenge(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn);
 
 /* tcp_conn_input.c: a segment for a connection. Returns the mask of parts held. */

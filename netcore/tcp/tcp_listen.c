@@ -21,9 +21,11 @@
 #define COOKIE_PERIOD_NS (64 * NS_PER_S)
 #define COOKIE_HASH_BITS 27U
 #define COOKIE_NO_WSCALE 15U
-#define TS_OPTION_BITS 6U   /* 4 window scale, 1 SACK, 1 ECN */
-#define MSS_MIN 64U         /* smaller ones make us send mostly headers */
-#define MSS_DEFAULT_V4 536U /* RFC 9293 section 3.7.1 */
+#define TS_OPTION_BITS 6U /* 4 window scale, 1 SACK, 1 ECN */
+#define ISN_STEP 65537U   /* a window more, in case the peer's last ACK is still on its way */
+#define INITIAL_RTO_AFTER_LOSS_NS (3 * NS_PER_S) /* RFC 6298 section 5.7 */
+#define MSS_MIN 64U                              /* smaller ones make us send mostly headers */
+#define MSS_DEFAULT_V4 536U                      /* RFC 9293 section 3.7.1 */
 #define MSS_DEFAULT_V6 1220U
 
 static const uint16_t cookie_mss[8] = {MSS_MIN, 536, 1220, 1380, 1440, 1460, 4312, 8940};
@@ -270,6 +272,10 @@ static void listen_keep(struct tcp_engine *engine, uint64_t now_ns, const struct
     syn->node.link = segment->link;
     syn->terms = *terms;
     syn->terms.iss = tcp_isn(engine, &segment->tuple, now_ns);
+    if (engine->is_reopened && seq_le(syn->terms.iss, engine->reopened_nxt)) {
+        /* RFC 1122 section 4.2.2.13: above all that was sent before; a fast sender outruns the clock of the numbers. */
+        syn->terms.iss = engine->reopened_nxt + ISN_STEP;
+    }
     syn->answer = true;
     tcp_node_insert(engine, &syn->node);
     tcp_node_deadline(engine, &syn->node, now_ns + NS_PER_S);
@@ -377,6 +383,37 @@ bool tcp_cookie_input(struct tcp_engine *engine, uint64_t now_ns, const struct t
     return true;
 }
 
+static void syn_repeated(struct tcp_engine *engine, struct tcp_syn *syn, const struct tcp_segment *segment)
+{
+    TCP_COUNT(engine, syns_repeated);
+    /* RFC 3168 section 6.1.1.1: a peer whose SYN got lost asks no more for ECN, and then neither side marks. */
+    syn->terms.ecn_on = syn->terms.ecn_on && (segment->flags & (TCP_ECE | TCP_CWR)) == (TCP_ECE | TCP_CWR);
+    syn->answer = true;
+    tcp_node_out(engine, &syn->node);
+}
+
+static void syn_challenge(struct tcp_engine *engine, uint64_t now_ns, struct tcp_syn *syn)
+{
+    syn->ack = syn->ack || tcp_challenge_allowed(engine, now_ns, &syn->challenges);
+    tcp_node_out(engine, &syn->node);
+}
+
+/* The ACK that a half-open connection waited for. */
+static struct tcp_conn *syn_complete(struct tcp_engine *engine, uint64_t now_ns, struct tcp_syn *syn,
+                                     const struct tcp_segment *segment)
+{
+    struct tcp_terms terms = syn->terms;
+    bool was_lost = syn->retries > 0;
+    tcp_syn_give(engine, syn);
+    struct tcp_conn *conn = complete(engine, now_ns, &terms, segment);
+    if (conn != NULL && was_lost) {
+        /* RFC 5681 section 3.1: the path is known to be bad, or slower than thought. */
+        conn->cwnd = conn->mss;
+        conn->rto_ns = INITIAL_RTO_AFTER_LOSS_NS;
+    }
+    return conn;
+}
+
 /* RFC 9293 section 3.10.7.4 for SYN-RECEIVED: sequence number, RST, SYN, ACK, in this order. */
 struct tcp_conn *tcp_syn_input(struct tcp_engine *engine, uint64_t now_ns, struct tcp_syn *syn,
                                const struct tcp_segment *segment)
@@ -385,9 +422,7 @@ struct tcp_conn *tcp_syn_input(struct tcp_engine *engine, uint64_t now_ns, struc
     uint32_t edge = rcv_nxt + syn_window(engine);
     bool is_syn = (segment->flags & TCP_SYN) != 0;
     if (is_syn && !(segment->flags & (TCP_ACK | TCP_RST)) && segment->seq == syn->terms.irs) {
-        TCP_COUNT(engine, syns_repeated);
-        syn->answer = true;
-        tcp_node_out(engine, &syn->node);
+        syn_repeated(engine, syn, segment);
         return NULL;
     }
     bool in_window = seq_le(rcv_nxt, segment->seq) && seq_lt(segment->seq, edge);
@@ -398,8 +433,9 @@ struct tcp_conn *tcp_syn_input(struct tcp_engine *engine, uint64_t now_ns, struc
             return NULL;
         }
         engine->stats.counters[in_window ? TCP_COUNTER_rst_in_window : TCP_COUNTER_rst_ignored]++;
-        syn->ack = syn->ack || in_window;
-        tcp_node_out(engine, &syn->node);
+        if (in_window) {
+            syn_challenge(engine, now_ns, syn);
+        }
         return NULL;
     }
     bool is_old = segment->options.has_ts && syn->terms.ts_on &&
@@ -407,8 +443,7 @@ struct tcp_conn *tcp_syn_input(struct tcp_engine *engine, uint64_t now_ns, struc
     if (!in_window || is_syn || is_old) {
         /* Also a SYN with another number, from a peer that lost its memory: our ACK makes it reset this handshake. */
         TCP_COUNT(engine, drop_out_of_window);
-        syn->ack = true;
-        tcp_node_out(engine, &syn->node);
+        syn_challenge(engine, now_ns, syn);
         return NULL;
     }
     if (!(segment->flags & TCP_ACK)) {
@@ -426,9 +461,7 @@ struct tcp_conn *tcp_syn_input(struct tcp_engine *engine, uint64_t now_ns, struc
         TCP_COUNT(engine, conns_full);
         return NULL;
     }
-    struct tcp_terms terms = syn->terms;
-    tcp_syn_give(engine, syn);
-    return complete(engine, now_ns, &terms, segment);
+    return syn_complete(engine, now_ns, syn, segment);
 }
 
 void tcp_syn_timer(struct tcp_engine *engine, uint64_t now_ns, struct tcp_syn *syn)

@@ -79,6 +79,7 @@ static uint32_t emit_range(struct tcp_engine *engine, uint64_t now_ns, struct tc
     uint32_t room = conn->mss - min_u32(conn->mss, len);
     tcp_sack_fill(conn, &out.options, room >= 12 ? min_u32((room - 4) / 8, 3) : 0);
     uint64_t sum = copy_payload(conn, range.start, len, buf + tcp_wire_headers_len(&out));
+    conn->sent_ns = now_ns;
     TCP_COUNT_BY(engine, bytes_out, len);
     if (!is_new) {
         TCP_COUNT_BY(engine, bytes_retransmitted, len);
@@ -126,6 +127,15 @@ static uint32_t sendable(struct tcp_conn *conn)
     return worth ? window : 0;
 }
 
+/* RFC 5681 section 4.1: after a pause nobody knows what the path takes now. */
+static void restart_after_idle(struct tcp_conn *conn, uint64_t now_ns)
+{
+    if (conn->snd_una == conn->snd_nxt && conn->snd_end != conn->snd_nxt && conn->sent_ns != 0 &&
+        now_ns - conn->sent_ns > conn->rto_ns) {
+        conn->cwnd = min_u32(conn->cwnd, tcp_cwnd_initial(conn->mss));
+    }
+}
+
 static void left(struct tcp_conn *conn, uint64_t now_ns, struct tcp_range range)
 {
     if (!conn->rtt_timing && !conn->terms.ts_on) {
@@ -162,6 +172,7 @@ static uint32_t output_new(struct tcp_engine *engine, uint64_t now_ns, struct tc
     if (conn->fin_sent || (conn->snd_nxt == conn->snd_end && !conn->fin_queued)) {
         return 0;
     }
+    restart_after_idle(conn, now_ns);
     struct tcp_range range = {conn->snd_nxt, conn->snd_nxt + sendable(conn)};
     bool with_fin = conn->fin_queued && range.end == conn->snd_end;
     if (range.start == range.end && !with_fin) {

@@ -46,6 +46,9 @@ static enum tcp_wire_result parse_ethernet(struct cursor *cursor, struct tcp_lin
     if (!cursor_has(cursor, ETHERNET_LEN)) {
         return TCP_WIRE_SHORT;
     }
+    if (cursor->base[0] & 1) {
+        return TCP_WIRE_IP_ADDRESS; /* RFC 9293 MUST-57: nothing for a group of stations */
+    }
     memcpy(link->local_mac, cursor->base, 6);
     memcpy(link->peer_mac, cursor->base + 6, 6);
     *type = bytes_get_be16(cursor->base + 12);
@@ -132,6 +135,22 @@ static enum tcp_wire_result parse_ipv4(struct cursor *cursor, struct tcp_segment
     return TCP_WIRE_OK;
 }
 
+/* RFC 8200 section 4.2: an unknown option may be stepped over only if its two high bits say so. All are unknown to us. */
+static bool options_may_be_skipped(const uint8_t *header, uint32_t len)
+{
+    for (uint32_t i = 2; i < len;) { /* ends: each option is a byte at least */
+        if (header[i] == 0) {
+            i++; /* Pad1 */
+            continue;
+        }
+        if (header[i] >> 6 != 0 || i + 1 == len || header[i + 1] > len - i - 2) {
+            return false;
+        }
+        i += 2U + header[i + 1];
+    }
+    return true;
+}
+
 /* Walks the extension headers to TCP (RFC 8200 section 4). */
 static enum tcp_wire_result skip_extensions(struct cursor *cursor, uint8_t next)
 {
@@ -156,6 +175,9 @@ static enum tcp_wire_result skip_extensions(struct cursor *cursor, uint8_t next)
         uint32_t len = next == PROTO_AH ? (header[1] + 2U) * 4 : (header[1] + 1U) * 8;
         if (!cursor_has(cursor, len)) {
             return TCP_WIRE_SHORT;
+        }
+        if (is_option && !options_may_be_skipped(header, len)) {
+            return TCP_WIRE_EXTENSION;
         }
         next = header[0];
         cursor->at += len;

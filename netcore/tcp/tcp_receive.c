@@ -15,6 +15,7 @@
 #include "tcp/tcp_int.h"
 
 #define ACKS_DUE_MAX 4U     /* ACKs of one batch: three duplicates start the peer's recovery */
+#define MSS_LEAST 536U      /* two equal segments below this say nothing about the path */
 #define FRAME_BYTES_MIN 64U /* a stream of single bytes must not close the window for good */
 
 void tcp_ack_soon(struct tcp_engine *engine, struct tcp_conn *conn)
@@ -395,7 +396,10 @@ static void ack_in_order(struct tcp_engine *engine, uint64_t now_ns, struct tcp_
 static void learn_sizes(struct tcp_conn *conn, const struct tcp_segment *segment,
                         const struct tcp_payload *runs, uint32_t count)
 {
-    conn->rcv_mss = max_u32(conn->rcv_mss, segment->len);
+    /* Smaller ones time after time: its path has got narrower, and every second of them is to be acknowledged all the same. */
+    bool is_smaller = segment->len == conn->rcv_len && segment->len >= MSS_LEAST;
+    conn->rcv_mss = is_smaller ? segment->len : max_u32(conn->rcv_mss, segment->len);
+    conn->rcv_len = segment->len;
     for (uint32_t i = 0; i < count; i++) {
         /* A moving average: the bytes of a window are what its buffers will likely hold. It falls faster than it rises,
          * because a window that promised too much ends in refused segments. */

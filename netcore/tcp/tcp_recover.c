@@ -228,6 +228,7 @@ static void leave(struct tcp_conn *conn)
         /* RFC 6582 section 3.2, step 3: no burst after a long recovery. */
         conn->cwnd = min_u32(conn->ssthresh, max_u32(tcp_pipe(conn), conn->mss) + conn->mss);
     }
+    conn->at_recovery_edge = conn->snd_una == conn->recovery_point;
     conn->recovery = TCP_RECOVERY_NONE;
     conn->dup_acks = 0;
     conn->dup_bytes = 0;
@@ -240,6 +241,7 @@ static void progress(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn
     conn->high_rxt = seq_max(conn->high_rxt, conn->snd_una);
     conn->mss_proven = conn->mss_proven || (conn->mss_tried && seq_le(conn->mss_tried_end, conn->snd_una));
     if (conn->recovery == TCP_RECOVERY_NONE) {
+        conn->at_recovery_edge = false;
         conn->dup_acks = 0;
         conn->dup_bytes = 0;
         conn->recovery_point = conn->snd_una;
@@ -270,7 +272,9 @@ static void duplicate(struct tcp_engine *engine, struct tcp_conn *conn)
         uint32_t flight = conn->snd_nxt - conn->snd_una;
         conn->dup_bytes = min_u32(conn->dup_bytes + conn->mss, flight - min_u32(flight, conn->mss));
     }
-    if (conn->recovery == TCP_RECOVERY_NONE &&
+    /* RFC 6582 section 3.2, step 2: without SACK, what was sent once too often in a recovery looks like a loss behind its end. */
+    bool is_doubtful = conn->at_recovery_edge && !conn->terms.sack_on;
+    if (conn->recovery == TCP_RECOVERY_NONE && !is_doubtful &&
         (conn->dup_acks >= DUP_THRESHOLD || seq_lt(conn->snd_una, lost_edge(conn)))) {
         enter_fast(engine, conn);
     }
@@ -289,14 +293,14 @@ static void window_wider(struct tcp_conn *conn, uint64_t now_ns)
     }
 }
 
-/* RFC 9293 section 3.10.7.4: only a newer segment may change the window. True if it changed. */
+/* RFC 9293 section 3.10.7.4: only a newer segment may change the window, and none with an ACK from the past. True if it changed. */
 static bool window_take(struct tcp_conn *conn, uint64_t now_ns, const struct tcp_segment *segment)
 {
     bool newer = seq_lt(conn->snd_wl1, segment->seq) ||
                  (conn->snd_wl1 == segment->seq && seq_le(conn->snd_wl2, segment->ack));
     uint32_t window = segment->window << conn->terms.snd_wscale;
     uint32_t before = conn->snd_wnd;
-    if (!newer) {
+    if (!newer || seq_lt(segment->ack, conn->snd_una)) {
         return false;
     }
     conn->snd_wl1 = segment->seq;

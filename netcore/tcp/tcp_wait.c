@@ -55,16 +55,20 @@ bool tcp_wait_input(struct tcp_engine *engine, uint64_t now_ns, struct tcp_wait 
         return false;
     }
     if ((segment->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN) {
-        bool newer = wait->ts_on && options->has_ts ? seq_lt(wait->ts_recent, options->ts_value)
-                                                    : seq_lt(wait->rcv_nxt, segment->seq);
+        bool newer = seq_lt(wait->rcv_nxt, segment->seq);
+        if (wait->ts_on && options->has_ts && options->ts_value != wait->ts_recent) {
+            newer = seq_lt(wait->ts_recent, options->ts_value); /* the same tick leaves it to the numbers */
+        }
         if (newer && tcp_listen_match(engine, &segment->tuple) < TCP_LISTENS_MAX) {
             TCP_COUNT(engine, time_wait_reused);
+            engine->is_reopened = true;
+            engine->reopened_nxt = wait->snd_nxt;
             tcp_wait_give(engine, wait);
             return true;
         }
     } else if (segment->seq == wait->rcv_nxt && segment->len == 0 && !(segment->flags & TCP_FIN)) {
         return false; /* a late ACK: nothing to tell */
-    } else if (segment->flags & TCP_FIN) {
+    } else if ((segment->flags & TCP_FIN) && segment->seq + segment->len + 1 == wait->rcv_nxt) {
         tcp_node_deadline(engine, &wait->node, now_ns + engine->config.time_wait_ns);
     }
     TCP_COUNT(engine, drop_out_of_window);

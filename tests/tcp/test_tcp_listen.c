@@ -439,6 +439,96 @@ Test(tcp_handshake, synack_lost_is_sent_again_with_backoff_then_given_up)
     rig_close(&rig);
 }
 
+/* RFC 5681 section 3.1 and RFC 6298 section 5.7: the first thing known of this path is that it loses. */
+Test(tcp_handshake, after_a_lost_synack_sending_begins_with_one_segment_and_three_seconds)
+{
+    static uint8_t bytes[20000];
+    struct iovec iov = {bytes, sizeof(bytes)};
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->ts_on = false; /* else the ACK of the first segment measures, and says more */
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig_advance(&rig, NS_PER_S);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->seq = rig.peer->ack = 1;
+    IN();
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &iov, 1, 1) == 0);
+    EXPECT(TCP_ACK, 1, 1, 1460);
+    EXPECT_NONE();
+    cr_assert(tcp_poll_at(rig.engine) == rig.now + 3 * NS_PER_S);
+    rig_close(&rig);
+}
+
+/* RFC 3168 section 6.1.1.1. */
+Test(tcp_handshake, syn_repeated_without_ecn_ends_the_talk_of_ecn)
+{
+    struct iovec iov = {(void *)"response", 8};
+    struct shot offer = {OFFER};
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.flags = TCP_SYN | TCP_ECE | TCP_CWR, .seq = 0, .options = offer.options);
+    EXPECT(SYNACK | TCP_ECE, 0, 1, 0);
+    IN(.flags = TCP_SYN | TCP_ECE | TCP_CWR, .seq = 0, .options = offer.options);
+    EXPECT(SYNACK | TCP_ECE, 0, 1, 0);
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->seq = rig.peer->ack = 1;
+    IN();
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &iov, 1, 1) == 0);
+    EXPECT(TCP_ACK | TCP_PSH, 1, 1, 8);
+    cr_assert(rig.seg.ecn == TCP_ECN_NOT_ECT);
+    rig_close(&rig);
+}
+
+/* A forged SYN and what follows it must not make an echo of us. */
+Test(tcp_handshake, challenges_of_a_handshake_are_limited)
+{
+    rig_open(&rig, &(struct tcp_config){.challenges_per_s = 2});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->ack = 1;
+    for (uint32_t i = 0; i < 5; i++) {
+        IN(.seq = 100, .flags = i % 2 ? TCP_RST : TCP_SYN);
+        if (i < 2) {
+            EXPECT_ACK(1);
+        } else {
+            EXPECT_NONE();
+        }
+    }
+    cr_assert(COUNT(challenge_acks) == 2 && COUNT(challenge_acks_limited) == 3);
+    rig_advance(&rig, NS_PER_S);
+    EXPECT(SYNACK, 0, 1, 0);
+    IN(.seq = 100, .flags = TCP_RST);
+    EXPECT_ACK(1);
+    rig_close(&rig);
+}
+
+/* RFC 7323 section 5: what a peer sent before its SYN completes no handshake. */
+Test(tcp_handshake, ack_with_an_older_timestamp_than_the_syn_does_not_complete)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer->seq = rig.peer->ack = 1;
+    IN(.ts = (uint32_t)(rig.now / NS_PER_MS) - 1);
+    EXPECT_ACK(1);
+    cr_assert(rig.opens == 0 && tcp_stats(rig.engine)->syns_used == 1);
+    IN();
+    cr_assert(rig.opens == 1);
+    rig_close(&rig);
+}
+
+/* RFC 3168 section 6.1.1.1: ECN may be what got the SYN+ACK lost. */
+Test(tcp_handshake, repeated_synack_asks_no_more_for_ecn)
+{
+    struct shot offer = {OFFER};
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.flags = TCP_SYN | TCP_ECE | TCP_CWR, .seq = 0, .options = offer.options);
+    EXPECT(SYNACK | TCP_ECE, 0, 1, 0);
+    rig_advance(&rig, NS_PER_S);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig_close(&rig);
+}
+
 Test(tcp_handshake, data_and_fin_with_the_last_ack_are_taken)
 {
     rig_open(&rig, &(struct tcp_config){0});
@@ -504,6 +594,62 @@ Test(tcp_challenge, rst_exact_resets_in_window_is_challenged_outside_ignored)
     IN(.flags = TCP_RST);
     EXPECT_NONE();
     cr_assert(rig.resets == 1 && rig.reset_error == -ECONNRESET);
+    rig_close(&rig);
+}
+
+/* RFC 9293 section 3.5.2: an RST may carry text, and counts also when the window is closed and whatever its timestamp says. */
+Test(tcp_challenge, rst_with_text_counts_by_its_number_alone)
+{
+    for (uint32_t old = 0; old < 2; old++) {
+        rig_open(&rig, &(struct tcp_config){.conn_frames_max = 16});
+        rig_established(&rig);
+        rig.hold = true;
+        for (uint32_t i = 0; i < 100 && IN(.len = 1000) == 1; i++) {
+            rig.peer->seq += 1000;
+            rig_drain_out(&rig);
+        }
+        IN(.len = 1000);
+        rig_drain_out(&rig);
+        cr_assert(rig.seg.window == 0);
+        rig.peer->seq = rig_ack(&rig);
+        IN(.flags = TCP_RST, .len = 5, .seq = rig.peer->seq - 3);
+        EXPECT_NONE(); /* begins before the window: not even a challenge */
+        cr_assert(rig.resets == 0);
+        IN(.flags = TCP_RST, .len = 5, .ts = old ? 1 : 0);
+        cr_assert(rig.resets == 1 && rig.reset_error == -ECONNRESET);
+        rig_close(&rig);
+    }
+}
+
+Test(tcp_challenge, segment_without_ack_is_dropped)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig_established(&rig);
+    IN(.flags = 0, .len = 100);
+    IN(.flags = TCP_FIN, .len = 100);
+    EXPECT_NONE();
+    cr_assert(COUNT(drop_no_ack) == 2 && rig.received == 16000 && rig.eofs == 0);
+    rig_close(&rig);
+}
+
+/* RFC 7323 section 5.5: after 24 days the clock of timestamps may have turned half around, so old and new cannot be told apart. */
+Test(tcp_challenge, timestamp_is_not_compared_with_one_of_24_days_ago)
+{
+    const uint64_t day_ns = 24ULL * 3600 * NS_PER_S;
+    rig_open(&rig, &(struct tcp_config){.keepalive_ns = 100 * day_ns});
+    rig_established(&rig);
+    uint32_t then = (uint32_t)(rig.now / NS_PER_MS);
+    rig_advance(&rig, 23 * day_ns);
+    IN(.len = 100, .ts = then - 1000);
+    cr_assert(COUNT(drop_paws) == 1 && rig.received == 16000);
+    rig_advance(&rig, 2 * day_ns);
+    IN(.len = 100, .ts = then - 1000);
+    cr_assert(COUNT(drop_paws) == 1 && rig.received == 16100);
+    rig.peer->seq += 100;
+    rig_drain_out(&rig);
+    IN(.len = 100, .ts = then - 1001); /* the new one counts from here on */
+    cr_assert(COUNT(drop_paws) == 2);
+    rig_drain_out(&rig);
     rig_close(&rig);
 }
 

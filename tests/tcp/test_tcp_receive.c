@@ -648,3 +648,106 @@ Test(tcp_ack, peers_keepalive_is_answered)
     EXPECT_ACK(NEXT);
     rig_close(&rig);
 }
+
+/* RFC 5681 section 4.2: an ACK for every second full segment, also when the peer's path has got narrower meanwhile. */
+Test(tcp_ack, every_second_segment_also_of_smaller_ones)
+{
+    start(&(struct tcp_config){0});
+    IN(.len = 1400);
+    NEXT += 1400;
+    IN(.len = 1400);
+    NEXT += 1400;
+    EXPECT_ACK(NEXT);
+    uint32_t unacked = 0;
+    uint32_t unacked_max = 0;
+    for (uint32_t i = 0; i < 12; i++) {
+        IN(.len = 1000);
+        NEXT += 1000;
+        unacked = rig_out(&rig) != NULL ? 0 : unacked + 1;
+        unacked_max = i >= 4 && unacked > unacked_max ? unacked : unacked_max;
+    }
+    cr_assert(unacked_max == 1, "%u", unacked_max);
+    rig_close(&rig);
+}
+
+/* RFC 7323 section 4.3: what is echoed is of the segment that the ACK is about, so that delayed ACKs do not hide the delay. */
+Test(tcp_ack, timestamp_echoed_is_of_the_first_segment_not_yet_acknowledged)
+{
+    start(&(struct tcp_config){0});
+    uint32_t first = (uint32_t)(rig.now / NS_PER_MS);
+    IN(.len = 1000);
+    NEXT += 1000;
+    rig_advance(&rig, 5 * RIG_MS);
+    IN(.len = 1000);
+    NEXT += 1000;
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.seg.options.ts_echo == first, "%u, first %u", rig.seg.options.ts_echo, first);
+    /* Out of order: the echo stays with what was last in order, so that the peer measures nothing while there is a hole. */
+    rig_advance(&rig, 5 * RIG_MS);
+    IN(.seq = NEXT + 1000, .len = 1000);
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.seg.options.ts_echo == first);
+    rig_advance(&rig, 5 * RIG_MS);
+    IN(.len = 1000);
+    NEXT += 2000;
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.seg.options.ts_echo == first + 15);
+    rig_close(&rig);
+}
+
+/* The peer's frames come another way from now on, another router's for one. */
+Test(tcp_ack, answers_follow_the_way_the_last_good_segment_came)
+{
+    start(&(struct tcp_config){0});
+    rig.peer->link.peer_mac[4] = 9;
+    rig.peer->link.tags = 1;
+    rig.peer->link.tag_type[0] = 0x8100;
+    rig.peer->link.tag_id[0] = 7;
+    IN(.len = 100, .wrong_ack = 1); /* a guess changes nothing */
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.packet[4] == 0 && rig.seg.link.tags == 0);
+    IN(.len = 1000);
+    IN(.seq = NEXT + 1000, .len = 1000);
+    EXPECT_ACK(NEXT + 2000);
+    cr_assert(rig.packet[4] == 9 && rig.seg.link.tags == 1 && rig.seg.link.tag_id[0] == 7);
+    rig_close(&rig);
+}
+
+/* RFC 9293 section 3.8.5: urgent bytes are bytes of the stream. */
+Test(tcp_receive, urgent_bytes_stay_in_line)
+{
+    start(&(struct tcp_config){0});
+    IN(.len = 1000, .flags = TCP_ACK | TCP_URG | TCP_PSH);
+    cr_assert(rig.received == 17000);
+    rig_close(&rig);
+}
+
+/* A FIN that lies beyond the window is not the end yet: what is before it was cut. */
+Test(tcp_receive, fin_beyond_the_window_does_not_count)
+{
+    start(&(struct tcp_config){.conn_frames_max = 16});
+    uint32_t edge = fill_window();
+    cr_assert(edge == NEXT);
+    rig_release(&rig, 8);
+    rig_drain_out(&rig);
+    uint32_t room = window_of();
+    cr_assert(room > 0 && room < 1400 * 16);
+    for (; room > 1400; room -= 1000) {
+        cr_assert(IN(.len = 1000) == 1);
+        NEXT += 1000;
+    }
+    rig_drain_out(&rig);
+    uint32_t received = rig.received;
+    IN(.len = 1460, .flags = TCP_ACK | TCP_FIN);
+    cr_assert(rig.eofs == 0);
+    uint32_t taken = rig.received - received;
+    cr_assert(taken > 0 && taken < 1460, "%u", taken);
+    rig_drain_out(&rig);
+    rig_release(&rig, rig.held_count);
+    rig.hold = false;
+    rig_drain_out(&rig);
+    IN(.seq = NEXT + taken, .len = 1460 - taken, .flags = TCP_ACK | TCP_FIN);
+    cr_assert(rig.eofs == 1 && rig.received == received + 1460);
+    rig_drain_out(&rig);
+    rig_close(&rig);
+}

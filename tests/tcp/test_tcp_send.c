@@ -379,6 +379,108 @@ Test(tcp_send, partial_ack_names_the_next_hole)
     rig_close(&rig);
 }
 
+/* RFC 3042: the first two duplicates let new segments out, so that a small window still gets its third. */
+static void limited_transmit(bool sack)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->sack_on = sack;
+    for (uint32_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = rig_pattern(1 + i);
+    }
+    rig_established(&rig);
+    cr_assert(put(0, 20 * MSS, 1) == 0);
+    cr_assert(drain_data() == 1 + 10 * MSS);
+    for (uint32_t i = 1; i <= 2; i++) {
+        if (sack) {
+            IN(.sack = {1 + MSS, 1 + (i + 1) * MSS});
+        } else {
+            IN();
+        }
+        EXPECT_DATA(1 + (9 + i) * MSS, MSS);
+        EXPECT_NONE();
+    }
+    cr_assert(COUNT(fast_recoveries) == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_send, first_two_duplicates_let_new_segments_out)
+{
+    limited_transmit(false);
+    limited_transmit(true);
+}
+
+/* RFC 6582 section 3.2, step 2: a recovery without SACK sends again what had arrived, and that comes back as duplicate ACKs. */
+Test(tcp_send, duplicates_at_the_end_of_a_recovery_without_sack_are_no_new_loss)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->sack_on = false;
+    for (uint32_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = rig_pattern(1 + i);
+    }
+    rig_established(&rig);
+    cr_assert(put(0, 4 * MSS, 1) == 0);
+    drain_data();
+    rig_advance(&rig, 2 * NS_PER_S);
+    EXPECT_DATA(1, MSS);
+    cr_assert(put(4 * MSS, 4 * MSS, 2) == 0);
+    IN(.ack = 1 + 4 * MSS); /* only the first was missing */
+    EXPECT_DATA(1 + 4 * MSS, MSS);
+    for (int i = 0; i < 4; i++) {
+        IN(.ack = 1 + 4 * MSS);
+    }
+    drain_data();
+    cr_assert(COUNT(fast_recoveries) == 0 && COUNT(bytes_retransmitted) == MSS);
+    IN(.ack = 1 + 5 * MSS); /* beyond it they mean what they say */
+    drain_data();
+    for (int i = 0; i < 3; i++) {
+        IN(.ack = 1 + 5 * MSS);
+    }
+    cr_assert(COUNT(fast_recoveries) == 1);
+    rig_close(&rig);
+}
+
+/* RFC 5681 section 4.1: a window that was right before a pause may not be right after it. */
+Test(tcp_send, after_a_pause_no_more_than_the_initial_window_leaves_at_once)
+{
+    start(&(struct tcp_config){0});
+    uint32_t sent = 0;
+    for (uint32_t round = 0; round < 3; round++) { /* slow start */
+        uint32_t len = (10U << round) * MSS;
+        cr_assert(put(sent, len, 1) == 0);
+        cr_assert(drain_data() == 1 + sent + len, "round %u", round);
+        sent += len;
+        rig_advance(&rig, RIG_MS);
+        for (uint32_t acked = sent - len; acked < sent; acked += 2 * MSS) {
+            IN(.ack = 1 + acked + 2 * MSS);
+        }
+    }
+    cr_assert(rig.sents == 3);
+    rig_advance(&rig, 199 * RIG_MS); /* not yet a pause */
+    cr_assert(put(sent, 40 * MSS, 1) == 0);
+    cr_assert(drain_data() == 1 + sent + 40 * MSS);
+    sent += 40 * MSS;
+    rig_advance(&rig, RIG_MS);
+    IN(.ack = 1 + sent);
+    rig_advance(&rig, 10 * NS_PER_S);
+    cr_assert(put(sent, 40 * MSS, 1) == 0);
+    cr_assert(drain_data() == 1 + sent + 10 * MSS);
+    rig_close(&rig);
+}
+
+/* RFC 9293 section 3.10.7.4: the window is taken only with an ACK that is not from the past. */
+Test(tcp_send, window_of_an_old_ack_is_not_taken)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 4 * MSS, 1) == 0);
+    drain_data();
+    IN(.ack = 1 + 4 * MSS);
+    IN(.seq = NEXT + 1000, .len = 1000, .ack = 1, .window = 0);
+    rig_drain_out(&rig);
+    cr_assert(put(4 * MSS, MSS, 2) == 0);
+    EXPECT_DATA(1 + 4 * MSS, MSS);
+    rig_close(&rig);
+}
+
 Test(tcp_send, sack_tells_which_holes_to_fill)
 {
     start(&(struct tcp_config){0});
@@ -671,6 +773,85 @@ Test(tcp_close, time_wait_gives_way_to_a_newer_syn_only)
     IN(.flags = TCP_SYN, .seq = NEXT + 1000, .options = (struct tcp_options){.mss = 1460});
     cr_assert(rig_out(&rig) != NULL && rig.seg.flags == (TCP_SYN | TCP_ACK));
     cr_assert(COUNT(time_wait_reused) == 1 && tcp_stats(rig.engine)->time_waits_used == 0);
+    rig_close(&rig);
+}
+
+/* RFC 6191: within one tick of the peer's clock the sequence number decides. */
+Test(tcp_close, time_wait_gives_way_to_a_syn_of_the_same_tick_with_a_higher_number)
+{
+    to_time_wait();
+    IN(.flags = TCP_SYN, .seq = NEXT - 1000, .options = (struct tcp_options){.mss = 1460});
+    EXPECT(TCP_ACK, 2, NEXT + 1, 0);
+    cr_assert(COUNT(time_wait_reused) == 0);
+    IN(.flags = TCP_SYN, .seq = NEXT + 1000, .options = (struct tcp_options){.mss = 1460});
+    cr_assert(rig_out(&rig) != NULL && rig.seg.flags == (TCP_SYN | TCP_ACK));
+    cr_assert(COUNT(time_wait_reused) == 1);
+    rig_close(&rig);
+}
+
+/* RFC 1122 section 4.2.2.13: or a late ACK of the old connection could be one of the new. */
+Test(tcp_close, connection_after_a_time_wait_numbers_above_all_that_was_sent)
+{
+    start(&(struct tcp_config){0});
+    uint32_t sent = 0;
+    for (uint32_t round = 0; round < 8;
+         round++) { /* 1 MiB in 8 ms: a clock of 4 us per number falls behind */
+        cr_assert(put(0, 128 * 1024, 1) == 0);
+        uint32_t end = sent + 128 * 1024;
+        for (uint32_t i = 0; i < 200 && sent < end; i++) {
+            while (rig_out(&rig) != NULL) {
+                sent = rig_seq(&rig) + rig.seg.len - 1 > sent ? rig_seq(&rig) + rig.seg.len - 1 : sent;
+            }
+            IN(.ack = 1 + sent);
+        }
+        rig_advance(&rig, RIG_MS);
+    }
+    cr_assert(sent == 8 * 128 * 1024 && rig.sents == 8);
+    tcp_close(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 1 + sent, NEXT, 0);
+    IN(.ack = 2 + sent, .flags = TCP_ACK | TCP_FIN);
+    EXPECT(TCP_ACK, 2 + sent, NEXT + 1, 0);
+    uint32_t last = rig.seg.seq;
+    rig_advance(&rig, RIG_MS);
+    IN(.flags = TCP_SYN, .seq = NEXT + 1000, .options = (struct tcp_options){.mss = 1460});
+    cr_assert(rig_out(&rig) != NULL && rig.seg.flags == (TCP_SYN | TCP_ACK));
+    cr_assert((int32_t)(rig.seg.seq - last) > 0, "%d", (int)(rig.seg.seq - last));
+    rig_close(&rig);
+}
+
+/* Only the peer's own FIN starts it anew: not one that anybody can guess. */
+Test(tcp_close, time_wait_is_not_kept_by_other_fins)
+{
+    to_time_wait();
+    rig_advance(&rig, 30 * NS_PER_S);
+    IN(.seq = NEXT + 77, .ack = 2, .flags = TCP_ACK | TCP_FIN);
+    EXPECT(TCP_ACK, 2, NEXT + 1, 0);
+    rig_advance(&rig, 100 * RIG_MS);
+    IN(.seq = NEXT + 77, .ack = 2, .flags = TCP_ACK | TCP_FIN);
+    EXPECT_NONE(); /* two ends that disagree do not play ping-pong */
+    rig_advance(&rig, 30 * NS_PER_S);
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 0);
+    rig_close(&rig);
+}
+
+/* RFC 9293 section 3.10.7.4: in CLOSING and LAST-ACK an RST ends what was over anyway. */
+Test(tcp_close, rst_after_both_fins_is_no_error)
+{
+    start(&(struct tcp_config){0});
+    IN(.flags = TCP_ACK | TCP_FIN);
+    EXPECT_ACK(NEXT + 1);
+    tcp_shutdown(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 1, NEXT + 1, 0);
+    IN(.seq = NEXT + 1, .flags = TCP_RST);
+    cr_assert(rig.eofs == 1 && rig.resets == 0);
+    rig_close(&rig);
+    start(&(struct tcp_config){0});
+    tcp_shutdown(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 1, NEXT, 0);
+    IN(.flags = TCP_ACK | TCP_FIN);
+    EXPECT(TCP_ACK, 2, NEXT + 1, 0);
+    IN(.seq = NEXT + 1, .flags = TCP_RST);
+    cr_assert(rig.eofs == 1 && rig.resets == 0);
     rig_close(&rig);
 }
 

@@ -130,6 +130,103 @@ Test(tcp_wire, ipv6_frame_with_extension_headers_is_read)
     cr_assert(parse() == TCP_WIRE_NOT_TCP);
 }
 
+/* RFC 8200 section 4.2: which options a host may step over that it does not know is in their two high bits. */
+Test(tcp_wire, ipv6_options_that_must_not_be_skipped_are_refused)
+{
+    static const struct {
+        uint8_t bytes[8];
+        enum tcp_wire_result result;
+    } cases[] = {
+        {{6, 0, 0, 0, 0, 0, 0, 0}, TCP_WIRE_OK},           /* single bytes of padding */
+        {{6, 0, 0x1e, 2, 9, 9, 1, 0}, TCP_WIRE_OK},        /* unknown, may be skipped */
+        {{6, 0, 0x5e, 2, 9, 9, 1, 0}, TCP_WIRE_EXTENSION}, /* discard */
+        {{6, 0, 0x9e, 2, 9, 9, 1, 0}, TCP_WIRE_EXTENSION}, /* discard and complain */
+        {{6, 0, 0xc2, 4, 0, 1, 0, 0}, TCP_WIRE_EXTENSION}, /* a jumbogram */
+        {{6, 0, 1, 1, 0, 0xc9, 1, 0}, TCP_WIRE_EXTENSION}, /* home address, behind padding */
+        {{6, 0, 1, 5, 0, 0, 0, 0}, TCP_WIRE_EXTENSION},    /* longer than its header */
+        {{6, 0, 1, 3, 0, 0, 0, 1}, TCP_WIRE_EXTENSION},    /* no room for its length */
+    };
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (uint32_t kind = 0; kind <= 60; kind += 60) { /* hop by hop, destination */
+            load_v6();
+            insert(54, cases[i].bytes, 8);
+            frame[20] = (uint8_t)kind;
+            bytes_put_be16(frame + 18, 33);
+            cr_assert(parse() == cases[i].result, "case %u, header %u: %d", i, kind, parse());
+        }
+    }
+}
+
+Test(tcp_wire, ipv6_authentication_header_is_stepped_over_by_its_own_unit)
+{
+    static const uint8_t auth[16] = {6, 2, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0xee, 0xee, 0xee, 0xee};
+    load_v6();
+    insert(54, auth, 16); /* 4 x (2 + 2) bytes */
+    frame[20] = 51;
+    bytes_put_be16(frame + 18, 41);
+    cr_assert(parse() == TCP_WIRE_OK && seg.len == 5);
+}
+
+Test(tcp_wire, ipv6_chain_of_headers_has_a_bound)
+{
+    static const uint8_t more[8] = {60, 0, 1, 4, 0, 0, 0, 0};
+    static const uint8_t last[8] = {6, 0, 1, 4, 0, 0, 0, 0};
+    load_v6();
+    insert(54, last, 8);
+    frame[20] = 60;
+    for (uint32_t count = 1; count <= 9; count++) {
+        bytes_put_be16(frame + 18, (uint16_t)(25 + 8 * count));
+        cr_assert(parse() == (count <= 8 ? TCP_WIRE_OK : TCP_WIRE_EXTENSION), "%u", count);
+        insert(54, more, 8);
+    }
+}
+
+/* Nobody answers a broadcast, and an answer to such a sender would be one. */
+Test(tcp_wire, addresses_of_groups_and_of_no_host_are_refused)
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    for (uint32_t at = 0; at <= 6; at += 6) {
+        load_v4();
+        memset(frame + at, 0xff, 6);
+        cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "Ethernet, %u", at);
+    }
+    for (uint32_t at = 26; at <= 30; at += 4) {
+        static const uint8_t firsts[] = {0, 127, 224, 255};
+        for (uint32_t i = 0; i < sizeof(firsts); i++) {
+            load_v4();
+            frame[at] = firsts[i];
+            seal();
+            cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "IPv4 %u at %u", firsts[i], at);
+        }
+    }
+    for (uint32_t at = 22; at <= 38; at += 16) {
+        load_v6();
+        frame[at] = 0xff;
+        seal();
+        cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "multicast at %u", at);
+        load_v6();
+        memset(frame + at, 0, 16);
+        seal();
+        cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "unspecified at %u", at);
+        frame[at + 15] = 1;
+        seal();
+        cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "loopback at %u", at);
+        load_v6();
+        memcpy(frame + at, mapped, sizeof(mapped)); /* would name a listener of IPv4 */
+        seal();
+        cr_assert(parse() == TCP_WIRE_IP_ADDRESS, "v4-mapped at %u", at);
+    }
+}
+
+/* A packet whose length ends before its frame does, over IPv6: short frames are padded there as well. */
+Test(tcp_wire, ipv6_padding_is_not_payload)
+{
+    load_v6();
+    frame[79] = 0xaa;
+    frame_len = 80;
+    cr_assert(parse() == TCP_WIRE_OK && seg.len == 5);
+}
+
 Test(tcp_wire, vlan_tags_are_kept_up_to_two)
 {
     static const uint8_t tag[4] = {0x81, 0x00, 0xe0, 0x2a};
@@ -143,6 +240,13 @@ Test(tcp_wire, vlan_tags_are_kept_up_to_two)
             cr_assert(seg.link.tags == tags && seg.link.tag_id[0] == 42 && seg.link.tag_type[0] == 0x8100);
         }
     }
+    static const uint8_t service[4] = {0x88, 0xa8, 0x00, 0x63};
+    load_v4();
+    insert(12, tag, 4);
+    insert(12, service, 4);
+    cr_assert(parse() == TCP_WIRE_OK && seg.link.tags == 2);
+    cr_assert(seg.link.tag_type[0] == 0x88a8 && seg.link.tag_id[0] == 99);
+    cr_assert(seg.link.tag_type[1] == 0x8100 && seg.link.tag_id[1] == 42);
 }
 
 Test(tcp_wire, ipv4_options_are_skipped)
