@@ -292,7 +292,7 @@ help:
 ## fuzz-smoke    each fuzz target for FUZZ_SECONDS (20) with libFuzzer
 ## lint          format, analysis, layers, lengths and the other mechanical checks
 ## format        apply the format to what you changed (FILES=all: to everything)
-## bench         measure against nginx, fio and iperf3 (CSV under build/bench)
+## bench         measure against nginx, fio, iperf3 and xdp-tools (CSV under build/bench)
 ## clean         remove what was built, keep the dependencies (distclean: those too)
 ## Variables:    O=build (output folder)  CC=gcc  V=1 (show commands)  JOBS=n (tests at once)
 

@@ -6,9 +6,9 @@
 # CASE="name..." runs those cases only; FULL=1 gives cases that have one their longer form.
 test-vm: build vm-faults $(call progs_of,contract) $(D)/stamp-build $(D)/stamp-vm test-vm-unit kernel-module
 	@tests/vm/run --build $(O) $(if $(FULL),--full) $(CASE)
-# What a buffer size costs, in counts that mean something under emulation.
+# What a buffer size costs, in counts that mean something under emulation; the XSK layer next to xdp-tools, in ratios that do.
 .PHONY: bench-vm
-bench-vm: build $(D)/stamp-build $(D)/stamp-vm kernel-module
+bench-vm: build $(O)/tests/bench/xsk_rate $(D)/stamp-build $(D)/stamp-bench $(D)/stamp-vm kernel-module
 	@tests/vm/run --build $(O) --lane bench $(CASE)
 vm-shell: build $(D)/stamp-build $(D)/stamp-vm
 	@tests/vm/run --build $(O) --shell $(CASE)
@@ -34,5 +34,5 @@ test-vm-unit: | $(D)/stamp-vm
 	@tests/vm/unit/run
 
 ## test-vm      boot Debian's newest kernel in QEMU and run tests/vm/cases inside (CASE=name for one)
-## bench-vm     completions, writes, CPU ratio and copies by receive-buffer size, on the software NIC
+## bench-vm     completions, writes, CPU ratio and copies by receive-buffer size, on the software NIC; AF_XDP next to xdp-tools
 ## vm-shell     the same guest with a shell instead
