@@ -249,7 +249,8 @@ const struct schema_row schema_rows[] = {
      .default_text = "5s",
      .help = "A device that answers no flush, or no write at all, for so long is suspect: new uploads go to "
              "the others until it answers, and uploads whose payload waits for it are refused (503 "
-             "ServiceUnavailable) and leave nothing."},
+             "ServiceUnavailable) and leave nothing. Likewise the index: what waits for it is answered 503, "
+             "but a change whose transaction had begun may take effect when it answers."},
     {.name = "store.read_deadline",
      .type = SCHEMA_DURATION,
      .offset = STORE(read_deadline_ns),

@@ -67,6 +67,8 @@ static bool direct_is_done(const struct store_event *event, const void *waits_fo
     switch (event->kind) {
     case STORE_EVENT_REQUEST:
         return event->request == waits_for;
+    case STORE_EVENT_LATE: /* Logged; it is waited for. */
+        return false;
     case STORE_EVENT_PUT:
         return event->put == waits_for;
     case STORE_EVENT_READ:

@@ -90,12 +90,27 @@ void exchange_request_done(struct store_request *request)
     CHECK(x->is_waiting);
     x->is_waiting = false;
     exchange_adopt(x);
-    if (x->is_abandoned) {
+    if (x->is_abandoned || x->is_given_up) {
         exchange_settle(x);
         return;
     }
     struct conn *conn = x->conn;
     x->after(x);
+    conn_run(conn);
+}
+
+void exchange_request_late(struct store_request *request)
+{
+    struct exchange *x = request->user;
+    CHECK(x->magic == EXCHANGE_MAGIC);
+    if (x->is_abandoned || x->is_given_up) {
+        return;
+    }
+    struct conn *conn = x->conn;
+    x->is_given_up = true;
+    CHECK(x->response.status == 0 ||
+          x->response.is_early); /* Answers begin when all that they need is there. */
+    http_respond_error(x, S3_ERR_SERVICE_UNAVAILABLE);
     conn_run(conn);
 }
 

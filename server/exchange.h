@@ -212,6 +212,7 @@ struct exchange {
     const struct exchange_ops *ops;
     bool is_abandoned;
     bool is_waiting;
+    bool is_given_up; /* answered, because the index does not: what comes back from it is not used */
     bool is_upload_counted;
     uint32_t operation;  /* label of metrics */
     uint64_t started_ns; /* first byte */
@@ -266,6 +267,8 @@ struct exchange *exchange_take(struct conn *conn);
 void exchange_submit(struct exchange *x, enum store_request_kind kind, void (*after)(struct exchange *x));
 /* The worker hands results back by these. */
 void exchange_request_done(struct store_request *request);
+/* It will be late: the client is told instead. */
+void exchange_request_late(struct store_request *request);
 void exchange_read_done(struct exchange *x, struct store_read *read);
 
 /* The connection ends or the answer is out: nothing of it will be used. Idempotent. */

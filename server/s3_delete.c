@@ -150,7 +150,7 @@ void s3_delete_returned(struct exchange *x, struct store_request *request)
     if (request->status < 0) {
         table->entries[request->part_number].error = (uint16_t)s3_error_of(request->status);
     }
-    if (x->is_abandoned) {
+    if (x->is_abandoned || x->is_given_up) {
         exchange_settle(x);
         return;
     }

@@ -500,10 +500,13 @@ static void serve_drain(struct serve *serve)
     }
 }
 
-/* A device that is past a deadline: what waits for it will hardly come within the next seconds. */
+/* A device or the index is past a deadline: what waits for it will hardly come within the next seconds. */
 static uint64_t serve_stop_timeout_ns(const struct serve *serve)
 {
     static struct store_device_info info; /* 5 KiB; only this thread ends the node. */
+    if (store_index_is_late(serve->store)) {
+        return SERVE_STUCK_TIMEOUT_NS;
+    }
     for (uint32_t i = 0; i < store_device_count(serve->store); i++) {
         store_device_info(serve->store, i, &info);
         if (info.state == STORE_DEVICE_SUSPECT) {

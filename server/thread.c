@@ -357,8 +357,10 @@ static int thread_request(struct thread *thread, struct store_request *request)
     store_submit(thread->port, request);
     for (;;) { /* The store answers every request; nothing else is under way yet. */
         if (store_poll(thread->port, clock_monotonic_ns(), &event, 1) == 1) {
-            CHECK(event.kind == STORE_EVENT_REQUEST);
-            return event.request->status;
+            if (event.kind == STORE_EVENT_REQUEST) {
+                return event.request->status;
+            }
+            CHECK(event.kind == STORE_EVENT_LATE); /* Logged; the node is not ready before it is answered. */
         }
         thread_wakes_arm(thread);
         int rc = uring_submit_and_wait(&thread->uring, 100 * NS_PER_MS);

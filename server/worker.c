@@ -342,6 +342,9 @@ static void worker_store(struct worker *worker)
         case STORE_EVENT_REQUEST:
             exchange_request_done(event->request);
             break;
+        case STORE_EVENT_LATE:
+            exchange_request_late(event->request);
+            break;
         case STORE_EVENT_PUT:
             worker_put_event(event->put);
             break;

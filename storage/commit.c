@@ -550,9 +550,11 @@ static void collect(struct commit *commit)
     /* Puts first, but half of the batch is the requests' if they want it. */
     uint32_t puts_max = commit->requests_head != NULL ? BATCH_MAX / 2 : BATCH_MAX;
     while (commit->batch_count < puts_max && !list_is_empty(&commit->ready)) {
-        struct list *node = list_take_first(&commit->ready);
-        commit->batch[commit->batch_count++] =
-            (struct work){.put = CONTAINER_OF(node, struct commit_put, link)};
+        struct commit_put *put = CONTAINER_OF(list_take_first(&commit->ready), struct commit_put, link);
+        if (put->kind == COMMIT_PUT_FINISH && atomic_load(&put->is_given_up)) {
+            put->status = ERR_DEVICE_FAILED; /* Its client was told so: it is undone. */
+        }
+        commit->batch[commit->batch_count++] = (struct work){.put = put};
     }
     bool is_closed = false;
     while (commit->batch_count < BATCH_MAX && commit->requests_head != NULL && !is_closed) {
@@ -560,6 +562,12 @@ static void collect(struct commit *commit)
         commit->requests_head = node->next;
         commit->requests_tail = node->next != NULL ? commit->requests_tail : NULL;
         struct store_request *request = CONTAINER_OF(node, struct store_request, node);
+        if (atomic_load(&request->is_given_up)) {
+            commit->ready_count--;
+            request->status = ERR_DEVICE_FAILED; /* As its client was told. */
+            commit->ops->answer_request(commit->ctx, request);
+            continue;
+        }
         commit->batch[commit->batch_count++] = (struct work){.request = request};
         is_closed = makes_object(request);
     }
@@ -572,6 +580,9 @@ static int transact(struct commit *commit, struct work *works, uint32_t n, bool 
 {
     index_freed_clear(&commit->visible);
     index_freed_clear(&commit->unseen);
+    if (commit->ops->progress != NULL) {
+        commit->ops->progress(commit->ctx);
+    }
     int rc = index_begin(commit->index, freeing);
     if (rc != 0) {
         return rc;

@@ -49,7 +49,9 @@ enum commit_put_kind {
 struct commit_put {
     struct mpsc_node node; /* must be first */
     enum commit_put_kind kind;
-    int status; /* out: 0, or -errno / project code */
+    _Atomic bool
+        is_given_up; /* the caller waits no more: a FINISH that has not begun gets ERR_DEVICE_FAILED */
+    int status;      /* out: 0, or -errno / project code */
 
     const char *bucket;           /* FINISH */
     const struct store_name *key; /* FINISH */
@@ -83,6 +85,8 @@ struct commit_ops {
     /* COPY and COMPLETE return the new object, pinned like a lookup's (see index_reader.h). */
     uint64_t (*pin)(void *ctx);
     void (*unpin)(void *ctx, uint64_t epoch);
+    /* Another transaction begins: the index has answered the one before. May be NULL. */
+    void (*progress)(void *ctx);
     void (*answer_put)(void *ctx, struct commit_put *put);
     void (*answer_request)(void *ctx, struct store_request *request);
 };

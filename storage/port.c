@@ -211,6 +211,8 @@ int store_port_open(struct store *store, const struct store_port_options *option
     list_init(&port->put_events);
     list_init(&port->blocked);
     list_init(&port->read_events);
+    list_init(&port->requests);
+    list_init(&port->late_requests);
     port->slot_size = port_slot_size(store);
     port->chunk_size = port_chunk_size(options->staging_size);
     port->chunks_per_write_max = options->write_unit / port->chunk_size + 2;
@@ -264,15 +266,24 @@ void store_submit(struct store_port *port, struct store_request *request)
 {
     CHECK(port->magic == PORT_MAGIC);
     struct store *store = port->store;
+    uint32_t reader = 0;
     request->port = port;
     request->status = 0;
+    atomic_store_explicit(&request->is_given_up, false, memory_order_relaxed);
+    list_init(&request->port_node);
     port->requests_in_flight++;
-    if (commit_request_is_change(request->kind)) {
-        commit_request_submit(store->commit, request);
+    request->busy = port_busy_choose(port, request->kind, &reader);
+    if (request->busy == NULL) {
+        request->status = ERR_DEVICE_FAILED;
+        port_deliver_request(request);
         return;
     }
-    uint32_t turn = atomic_fetch_add_explicit(&store->reader_next, 1, memory_order_relaxed);
-    index_reader_submit(store->readers[turn % store->reader_count], request);
+    list_append(&port->requests, &request->port_node);
+    if (request->busy == &store->commit_busy) {
+        commit_request_submit(store->commit, request);
+    } else {
+        index_reader_submit(store->readers[reader], request);
+    }
 }
 
 void port_deliver_request(struct store_request *request)
@@ -344,7 +355,13 @@ static uint32_t port_take_events(struct store_port *port, struct store_event *ev
         port->request_head = node->next;
         port->requests_in_flight--;
         events[count].kind = STORE_EVENT_REQUEST;
-        events[count++].request = CONTAINER_OF(node, struct store_request, node);
+        events[count].request = CONTAINER_OF(node, struct store_request, node);
+        list_remove(&events[count++].request->port_node);
+    }
+    while (count < max && !list_is_empty(&port->late_requests)) {
+        events[count].kind = STORE_EVENT_LATE;
+        events[count++].request =
+            CONTAINER_OF(list_take_first(&port->late_requests), struct store_request, port_node);
     }
     while (count < max && !list_is_empty(&port->read_events)) {
         events[count].kind = STORE_EVENT_READ;
@@ -373,13 +390,16 @@ uint32_t store_poll(struct store_port *port, uint64_t now_ns, struct store_event
     }
     port_watch(port);
     port_take_messages(port);
+    port_busy_watch(port);
     port_unblock(port);
     return port_take_events(port, events, max);
 }
 
 uint64_t store_deadline(struct store_port *port)
 {
-    bool has_events =
-        port->request_head != NULL || !list_is_empty(&port->read_events) || !list_is_empty(&port->put_events);
-    return has_events ? 0 : port_watch_deadline(port);
+    bool has_events = port->request_head != NULL || !list_is_empty(&port->late_requests) ||
+                      !list_is_empty(&port->read_events) || !list_is_empty(&port->put_events);
+    uint64_t device_ns = port_watch_deadline(port);
+    uint64_t index_ns = port_busy_deadline(port);
+    return has_events ? 0 : device_ns < index_ns ? device_ns : index_ns;
 }

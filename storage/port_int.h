@@ -175,6 +175,9 @@ struct store_port {
     _Atomic uint32_t delivering; /* senders inside a push */
     struct mpsc put_inbox;       /* shares the other's event */
     uint64_t requests_in_flight;
+    uint64_t messages_in_flight; /* of puts to the committer */
+    struct list requests;        /* in flight, and nobody was told that they are late */
+    struct list late_requests;   /* to be told */
 
     struct dev_queue *write_queues[STORE_DEVICES_MAX];
     struct dev_queue *read_queues[STORE_DEVICES_MAX];
@@ -238,6 +241,16 @@ bool port_watch_may_write(const struct store_port *port, uint32_t device);
 /* Once a turn. */
 void port_watch(struct store_port *port);
 uint64_t port_watch_deadline(const struct store_port *port);
+
+/* ---- busy.c -------------------------------------------------------------------------------------------------------- */
+
+/* The committer has not come back from the index within flush_deadline. */
+bool port_commit_is_late(struct store_port *port);
+/* The thread that a request goes to, and the reader's number if it is one; NULL: all that could take it are late. */
+struct store_busy *port_busy_choose(struct store_port *port, enum store_request_kind kind, uint32_t *reader);
+/* Once a turn. */
+void port_busy_watch(struct store_port *port);
+uint64_t port_busy_deadline(const struct store_port *port);
 
 /* ---- space.c ------------------------------------------------------------------------------------------------------- */
 

@@ -251,6 +251,10 @@ int store_build_open(const struct store_build *build, struct store **out, struct
     for (uint32_t i = 0; i < STORE_DEVICES_MAX; i++) {
         pthread_mutex_init(&store->devices[i].lock, NULL);
     }
+    snprintf(store->commit_busy.name, sizeof(store->commit_busy.name), "committer");
+    for (uint32_t i = 0; i < STORE_READERS_MAX; i++) {
+        snprintf(store->reader_busy[i].name, sizeof(store->reader_busy[i].name), "reader-%u", i);
+    }
     int rc = epoch_open(&store->epoch);
     rc = rc == 0 ? store_open_devices_with_ring(store, build, err) : rc;
     rc = rc == 0 ? store_index_open(store, build, err) : rc;
@@ -382,6 +386,7 @@ void store_stats(struct store *store, struct store_stats *out)
     out->commit_latency = commit.latency;
     out->index_bytes = index_size_bytes(store->index);
     out->index_errors = commit.index_errors;
+    out->index_late = store_index_is_late(store);
     out->uploads_expired = commit.uploads_expired;
     for (uint32_t i = 0; i < store->reader_count; i++) {
         out->index_errors += index_reader_errors(store->readers[i]);
@@ -407,6 +412,10 @@ int store_health(struct store *store, struct err *err)
         return err_set(
             err, rc, "the index failed (%s): nothing is stored any more; restart after its disk is repaired",
             err_text(rc));
+    }
+    if (store_index_is_late(store)) {
+        return err_set(err, ERR_DEVICE_FAILED,
+                       "the index's disk (data_dir) does not answer: requests that need it get 503");
     }
     if (store_index_is_damaged(store)) {
         return err_set(err, ERR_CORRUPT,

@@ -140,6 +140,7 @@ struct store_stats {                /* sums over ports and threads, since open u
     uint64_t commits, commit_items;                  /* transactions and what they carried */
     uint64_t index_bytes;                            /* gauge: index file and log */
     uint64_t index_errors;
+    uint64_t index_late;     /* gauge: 1 when it has not answered within flush_deadline */
     uint64_t corrupt_blocks; /* checksum mismatches found by reads and scrub */
     uint64_t space_waits;    /* extents freed but held by an epoch: gauge in bytes */
     uint64_t scrubbed_bytes;
@@ -149,6 +150,8 @@ void store_stats(struct store *store, struct store_stats *out);
 /* 0 when the store takes writes and answers for what it holds; otherwise -errno, a project code, and a sentence (index failed or damaged, all
  * devices failed, full). */
 int store_health(struct store *store, struct err *err);
+/* Somebody waits for the index, and it has not answered within flush_deadline. Any thread. */
+bool store_index_is_late(const struct store *store);
 
 /* ---- a worker's port ------------------------------------------------------------------------------------------ */
 
@@ -179,8 +182,9 @@ void store_port_copied_add(struct store_port *port, enum store_copy_reason reaso
 
 enum store_event_kind {
     STORE_EVENT_REQUEST, /* a request came back: `request` */
-    STORE_EVENT_PUT,     /* something about a put: `put`, see store_put_state */
-    STORE_EVENT_READ     /* a read finished: `read` */
+    STORE_EVENT_LATE, /* the index does not answer: `request` comes back all the same, but who knows when */
+    STORE_EVENT_PUT,  /* something about a put: `put`, see store_put_state */
+    STORE_EVENT_READ  /* a read finished: `read` */
 };
 struct store_event {
     enum store_event_kind kind;
@@ -236,7 +240,7 @@ enum store_put_state {
 };
 
 /* Reserves what the upload needs. -ENOSPC: `size` does not fit (answer 507 before 100 Continue); ERR_LIMIT: puts_max
- * reached; ERR_DEVICE_FAILED: no device takes writes. The bucket's existence is checked by a lookup request before and again in the
+ * reached; ERR_DEVICE_FAILED: no device takes writes, or the index does not answer. The bucket's existence is checked by a lookup request before and again in the
  * transaction. */
 int store_put_begin(struct store_port *port, const struct store_put_options *options, struct store_put **out);
 /* Takes the slice always (also in a failed state, where it is released at once). Of slices appended while store_put_is_full, each put
@@ -334,7 +338,11 @@ struct store_request {
     struct store_port *port; /* set by store_submit */
     enum store_request_kind kind;
     void *user; /* the caller's */
-    int status; /* result: 0, or -errno / project code */
+    /* Result: 0, or -errno / project code. ERR_DEVICE_FAILED: the index does not answer, and nothing was done. */
+    int status;
+    struct list port_node; /* the port's, as the next two */
+    struct store_busy *busy;
+    _Atomic bool is_given_up; /* STORE_EVENT_LATE: a change that has not begun is not made any more */
 
     /* in */
     char bucket[STORE_BUCKET_MAX + 1];

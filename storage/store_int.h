@@ -74,6 +74,16 @@ int store_selftest(struct store_device *device, struct uring *uring, struct err 
 /* A stepped store: one turn of committer and readers. Returns true when there may be more to do at once. */
 bool store_step(struct store *store, uint64_t now_ns, uint64_t realtime_ns);
 
+/* Whether a thread is in the index, and since when (busy.c). */
+struct store_busy {
+    _Atomic uint64_t since_ns; /* it went in, or something came back; 0: it is not in there */
+    _Atomic bool is_known_late;
+    char name[16]; /* for the log */
+};
+/* The thread itself. */
+void store_busy_begin(struct store_busy *busy, uint64_t now_ns);
+void store_busy_end(struct store_busy *busy);
+
 struct store {
     uint32_t magic;
     struct store_options options;
@@ -89,6 +99,8 @@ struct store {
     struct index_reader *readers[STORE_READERS_MAX];
     uint32_t reader_count;
     _Atomic uint32_t reader_next;
+    struct store_busy commit_busy;
+    struct store_busy reader_busy[STORE_READERS_MAX];
 
     /* the committer's thread */
     struct uring commit_ring;

@@ -55,6 +55,14 @@ static void store_space_release(void *ctx, const struct object_space *spaces, ui
     store_reclaim(store);
 }
 
+static void store_commit_progress(void *ctx)
+{
+    struct store *store = ctx;
+    if (!store->is_stepped) {
+        store_busy_begin(&store->commit_busy, clock_monotonic_ns());
+    }
+}
+
 static void store_answer_put(void *ctx, struct commit_put *put)
 {
     (void)ctx; /* the put knows its port */
@@ -86,6 +94,7 @@ const struct commit_ops store_commit_ops = {
     .space_release = store_space_release,
     .pin = store_epoch_pin,
     .unpin = store_epoch_unpin,
+    .progress = store_commit_progress,
     .answer_put = store_answer_put,
     .answer_request = store_answer_request,
 };
@@ -166,7 +175,9 @@ static void store_commit_loop(struct store *store)
 {
     for (;;) {
         uint64_t now_ns = clock_monotonic_ns();
+        store_busy_begin(&store->commit_busy, now_ns);
         uint64_t next_ns = store_commit_turn(store, now_ns, clock_realtime_ns());
+        store_busy_end(&store->commit_busy);
         if (store->is_stopping && commit_is_idle(store->commit) && !store_flushes_pending(store)) {
             return;
         }
@@ -233,6 +244,7 @@ static int store_committer_start(struct store *store, struct err *err)
 struct store_reader_start {
     struct store *store;
     struct index_reader *reader;
+    struct store_busy *busy;
 };
 
 static void *store_reader_main(void *arg)
@@ -242,7 +254,10 @@ static void *store_reader_main(void *arg)
                             {.fd = start.store->stop_fd, .events = POLLIN}};
     free(arg);
     for (;;) {
-        if (index_reader_step(start.reader)) {
+        store_busy_begin(start.busy, clock_monotonic_ns());
+        bool has_more = index_reader_step(start.reader);
+        store_busy_end(start.busy);
+        if (has_more) {
             continue;
         }
         if (start.store->is_stopping && index_reader_is_idle(start.reader)) {
@@ -259,7 +274,8 @@ static int store_readers_start(struct store *store, struct err *err)
         struct store_reader_start *start = malloc(sizeof(*start));
         int rc = -ENOMEM;
         if (start != NULL) {
-            *start = (struct store_reader_start){.store = store, .reader = store->readers[i]};
+            *start = (struct store_reader_start){
+                .store = store, .reader = store->readers[i], .busy = &store->reader_busy[i]};
             rc = -pthread_create(&store->reader_threads[i], NULL, store_reader_main, start);
         }
         if (rc < 0) {

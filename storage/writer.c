@@ -123,6 +123,8 @@ static void put_message_send(struct store_put *put, enum commit_put_kind kind, u
     message->crc32c = put->crc32c;
     put->message_extents = extent_count;
     put->message_in_flight = true;
+    atomic_store_explicit(&message->is_given_up, false, memory_order_relaxed);
+    put->port->messages_in_flight++;
     put->is_handed_over = put->is_handed_over || kind != COMMIT_PUT_PENDING;
     commit_put_submit(put->port->store->commit, message);
 }
@@ -159,6 +161,10 @@ static void put_finish_step(struct store_put *put)
         return; /* one of our own writes ends first */
     }
     if (put->writes_in_flight > 0 || put->message_in_flight || put->is_handed_over) {
+        return;
+    }
+    if (port_commit_is_late(put->port)) {
+        put_fail(put, ERR_DEVICE_FAILED);
         return;
     }
     CHECK(put_extents_ready(put) == put->extent_count);
@@ -257,10 +263,13 @@ void put_answered(struct store_put *put)
 {
     struct commit_put *message = &put->message;
     put->message_in_flight = false;
+    put->port->messages_in_flight--;
     if (message->kind == COMMIT_PUT_PENDING && message->status == 0) {
         port_extents_forget(put, put->message_extents);
     } else if (message->kind == COMMIT_PUT_PENDING) {
         put_fail(put, message->status);
+    } else if (message->kind == COMMIT_PUT_FINISH && put->state == STORE_PUT_FAILED) {
+        /* Given up when the index did not answer. An object all the same, or not: the space is the committer's. */
     } else if (message->kind == COMMIT_PUT_FINISH && message->status == 0) {
         port_extents_forget(put, put->message_extents);
         port_space_unpromise(put);
@@ -291,6 +300,9 @@ int store_put_begin(struct store_port *port, const struct store_put_options *opt
 {
     CHECK(port->magic == PORT_MAGIC);
     CHECK(options->key->len <= STORE_KEY_MAX);
+    if (port_commit_is_late(port)) {
+        return ERR_DEVICE_FAILED;
+    }
     struct store_put *put = pool_take(&port->put_pool);
     if (put == NULL) {
         return ERR_LIMIT;

@@ -441,6 +441,8 @@ static void world_turn(struct world *world)
         case STORE_EVENT_REQUEST:
             request_answered(events[i].request->user);
             break;
+        case STORE_EVENT_LATE:
+            check_fail(__FILE__, __LINE__, "a stepped store is never late");
         case STORE_EVENT_PUT:
             put_event(store_put_user(events[i].put));
             break;

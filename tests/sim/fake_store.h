@@ -69,6 +69,7 @@ struct store_port {
     _Atomic uint64_t copied[STORE_COPY_REASONS];
     /* what the test sets */
     uint32_t delay;                    /* polls before an answer */
+    uint32_t late_delay;               /* polls by which a request is late; 0: none is */
     int begin_error;                   /* of the next store_put_begin */
     int finish_error;                  /* of the next finish */
     int append_error;                  /* the next append makes the put fail */
@@ -477,7 +478,13 @@ void store_submit(struct store_port *port, struct store_request *request)
     request->port = port;
     request->status = request->kind <= STORE_BUCKET_LIST ? fake_bucket_request(port, request)
                                                          : fake_object_request(port, request);
+    uint32_t delay = port->delay;
+    if (port->late_delay > 0) {
+        fake_event_add(port, (struct store_event){.kind = STORE_EVENT_LATE, .request = request});
+        port->delay = port->late_delay;
+    }
     fake_event_add(port, (struct store_event){.kind = STORE_EVENT_REQUEST, .request = request});
+    port->delay = delay;
 }
 
 void store_list_free(struct store_list *list)

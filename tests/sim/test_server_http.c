@@ -955,6 +955,51 @@ Test(http, a_drain_closes_idle_connections_and_finishes_uploads)
 
 /* ---- raw ------------------------------------------------------------------------------------------------------- */
 
+/* The index does not answer: the client is told, the next request on its connection is served or refused as well, and what comes back
+ * in the end is given back to the store, whether the client is still there or not. */
+static void late(const char *request, bool is_reset)
+{
+    world.port->late_delay = 40;
+    struct sim_peer *peer = world_connect(&world);
+    sim_send_text(peer, request);
+    world_turn(&world, 10);
+    cr_assert(begins(peer, "HTTP/1.1 503 "), "%s: %s", request, sim_received(peer, NULL));
+    cr_assert(strncmp(request, "HEAD", 4) == 0 || got(peer, "<Code>ServiceUnavailable</Code>"), "%s",
+              request);
+    cr_assert_gt(world.worker.orphans, 0, "its memory is still the store's");
+    if (is_reset) {
+        sim_reset(peer);
+    }
+    world.port->late_delay = 0;
+    world_turn(&world, 60);
+    cr_assert_eq(world.worker.orphans, 0);
+    cr_assert_eq(world.port->objects_out, 0);
+    struct sim_peer *next = is_reset ? world_connect(&world) : peer;
+    sim_send_text(next, "GET /bkt/there HTTP/1.1\r\nHost: h\r\n\r\n");
+    world_turn(&world, 20);
+    cr_assert(got(next, "HTTP/1.1 200 "), "%s: %s", request, sim_received(next, NULL));
+}
+
+Test(http, requests_that_the_index_does_not_answer_are_503_and_end_when_it_does)
+{
+    static const char *const requests[] = {
+        "GET /bkt/there HTTP/1.1\r\nHost: h\r\n\r\n",
+        "HEAD /bkt/there HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET /bkt?list-type=2 HTTP/1.1\r\nHost: h\r\n\r\n",
+        "DELETE /bkt/absent HTTP/1.1\r\nHost: h\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+        "PUT /bkt/new HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
+    };
+    struct sim_peer *peer = world_connect(&world);
+    sim_send_text(peer, "PUT /bkt/there HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
+    world_turn(&world, 20);
+    cr_assert(begins(peer, "HTTP/1.1 200 "));
+    for (size_t i = 0; i < ARRAY_COUNT(requests); i++) {
+        late(requests[i], false);
+        late(requests[i], true);
+    }
+}
+
 Test(http, raw_bytes_until_fin_are_one_object)
 {
     struct sim_peer *peer = world_connect_raw(&world);

@@ -178,6 +178,9 @@ void store_rig_turn(struct store_rig *rig)
         case STORE_EVENT_REQUEST:
             rig->request_back = events[i].request;
             break;
+        case STORE_EVENT_LATE:
+            rig->late_events++;
+            break;
         case STORE_EVENT_READ:
             rig->read_back = events[i].read;
             break;

@@ -42,6 +42,7 @@ struct store_rig {
     struct store_request *request_back;
     struct store_read *read_back;
     uint64_t put_events;
+    uint64_t late_events;
 };
 
 void store_rig_open(struct store_rig *rig, const struct store_rig_options *options);

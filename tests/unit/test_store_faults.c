@@ -5,6 +5,7 @@
  */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -357,6 +358,84 @@ Test(store_faults, slices_that_wait_have_a_bound_and_each_upload_a_share)
         cr_assert_eq(store_rig_compare(&rig, i == 0 ? "a" : "b", bytes, lens[i]), 0);
     }
     cr_assert_eq(pool_used(&rig.port->backlog_pool), 0);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
+static void delete_begin(struct store_rig *rig, struct store_request *request, const char *key)
+{
+    memset(request, 0, sizeof(*request));
+    request->kind = STORE_OBJECT_DELETE;
+    snprintf(request->bucket, sizeof(request->bucket), "b");
+    store_rig_key(&request->key, key);
+    rig->request_back = NULL;
+    store_submit(rig->port, request);
+}
+
+/* One turn of the port, the committer being in the index. */
+static void port_turn(struct store_rig *rig, uint64_t step_ns)
+{
+    struct store_event events[16];
+    rig->now_ns += step_ns;
+    uint32_t count = store_poll(rig->port, rig->now_ns, events, ARRAY_COUNT(events));
+    for (uint32_t i = 0; i < count; i++) {
+        rig->late_events += events[i].kind == STORE_EVENT_LATE;
+        rig->request_back = events[i].kind == STORE_EVENT_REQUEST ? events[i].request : rig->request_back;
+    }
+}
+
+/* The committer does not come back from the index: who waits for it is told after the deadline, who comes later at once, and what it
+ * had not begun it does not do. */
+Test(store_faults, an_index_that_does_not_answer_is_waited_for_until_the_deadline)
+{
+    static const struct store_attributes attributes = {.etag = "e"};
+    static struct store_request waiting, later;
+    struct store_rig rig;
+    struct store_put *later_put = NULL;
+    struct store_name key;
+    struct err err = {""};
+    uint8_t *bytes = make(64 * KIB, 9);
+    rig_open(&rig, "faults-index", 1);
+    cr_assert_eq(store_rig_put(&rig, "k", bytes, 64 * KIB, 64 * KIB, 0), 0);
+    rig.store->commit_busy.since_ns = rig.now_ns;
+    struct store_put *put = store_rig_begin(&rig, "p", 64 * KIB);
+    struct store_put *open = store_rig_begin(&rig, "o", UINT64_MAX);
+    store_rig_append(&rig, put, bytes, 64 * KIB, 64 * KIB);
+    store_put_finish(put, &attributes, NULL);
+    delete_begin(&rig, &waiting, "k");
+    for (uint32_t turn = 0; turn < 490; turn++) {
+        port_turn(&rig, 10 * NS_PER_MS);
+    }
+    cr_assert_eq(store_put_state(put), STORE_PUT_OPEN, "the deadline is 5 s");
+    cr_assert_eq(store_deadline(rig.port), rig.store->commit_busy.since_ns + 5 * NS_PER_S);
+    port_turn(&rig, 200 * NS_PER_MS);
+    cr_assert_eq(store_put_state(put), STORE_PUT_FAILED);
+    cr_assert_eq(store_put_error(put), ERR_DEVICE_FAILED);
+    cr_assert_eq(rig.late_events, 1);
+    cr_assert_eq(store_health(rig.store, &err), ERR_DEVICE_FAILED, "%s", err.text);
+    cr_assert_eq(store_put_state(open), STORE_PUT_OPEN, "it does not wait for the index yet");
+    store_rig_key(&key, "q");
+    struct store_put_options options = {.bucket = "b", .key = &key, .size = 1};
+    cr_assert_eq(store_put_begin(rig.port, &options, &later_put), ERR_DEVICE_FAILED);
+    delete_begin(&rig, &later, "k");
+    port_turn(&rig, 1);
+    cr_assert_eq(rig.request_back, &later);
+    cr_assert_eq(later.status, ERR_DEVICE_FAILED);
+    cr_assert_eq(rig.late_events, 1, "told once");
+    rig.store->commit_busy.since_ns = 0; /* It answers. */
+    rig.store->commit_busy.is_known_late = false;
+    store_put_abort(open);
+    for (uint32_t turn = 0; store_put_state(open) != STORE_PUT_ABORTED; turn++) {
+        cr_assert_lt(turn, 1000U);
+        store_rig_turn(&rig);
+    }
+    store_put_free(open);
+    give_up(&rig, put);
+    cr_assert_eq(waiting.status, ERR_DEVICE_FAILED, "nobody wants it any more");
+    cr_assert_eq(store_health(rig.store, &err), 0);
+    cr_assert_eq(store_rig_compare(&rig, "k", bytes, 64 * KIB), 0, "not deleted");
+    cr_assert_eq(store_rig_compare(&rig, "p", bytes, 64 * KIB), ERR_NO_SUCH_KEY);
+    cr_assert_eq(store_rig_used(&rig), 64 * KIB);
     store_rig_close(&rig);
     free(bytes);
 }
