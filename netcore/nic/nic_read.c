@@ -454,7 +454,7 @@ static void read_xdp(struct nic_state *state)
     } request = {
         .header = {.nlmsg_len = sizeof(request), .nlmsg_type = RTM_GETLINK, .nlmsg_flags = NLM_F_REQUEST},
         .info = {.ifi_index = (int)state->index}};
-    static __thread uint8_t answer[32768];
+    static __thread uint8_t answer[32768] __attribute__((aligned(NLMSG_ALIGNTO)));
     int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
     if (fd < 0) {
         return;
@@ -464,7 +464,8 @@ static void read_xdp(struct nic_state *state)
                       : -1;
     close(fd);
     const struct nlmsghdr *header = (const struct nlmsghdr *)answer;
-    if (len < (ssize_t)sizeof(request) || header->nlmsg_type != RTM_NEWLINK) {
+    if (len < (ssize_t)sizeof(request) || header->nlmsg_type != RTM_NEWLINK ||
+        header->nlmsg_len > (size_t)len) {
         return;
     }
     struct nlattr *first = (struct nlattr *)(answer + NLMSG_LENGTH(sizeof(struct ifinfomsg)));
