@@ -7,6 +7,9 @@
  * stalled uploads of any announced size leave the store to others. An announced size that is more than what is free is refused at
  * once; one that fits is not sure to fit later.
  *
+ * A device is called full when an upload was refused while it had less than a hundredth of its space, and no longer so when it has
+ * twice that: both are logged, and a node at the edge says it once.
+ *
  * `used` of a device counts what extents take, not what a lease holds in advance.
  */
 #include <errno.h>
@@ -19,6 +22,8 @@
 #define LEASE_OBJECT_MAX (256 * KIB) /* larger objects get a run of their own */
 #define LEASE_MAX (64 * MIB)
 #define LEASE_MIN (1 * MIB)
+#define FULL_PARTS 100U
+#define FULL_MIN (8 * MIB)     /* of small devices */
 #define GROWTH_FIRST (1 * MIB) /* what an upload takes in advance: 1, 4, 16, 64, 256 MiB, 1 GiB */
 #define GROWTH_FACTOR 4U
 
@@ -57,12 +62,54 @@ int store_space_take(struct store_device *device, uint64_t near, uint64_t want, 
     return 0;
 }
 
+/* Bytes that uploads may still take on a device. */
+static uint64_t store_device_free(const struct store_device *device)
+{
+    uint64_t taken = device->used + device->alloc.reserve * EXTENT_BLOCK;
+    uint64_t size = device->data_end - device->data_offset;
+    return size > taken ? size - taken : 0;
+}
+
+static uint64_t store_full_below(const struct store_device *device)
+{
+    uint64_t part = (device->data_end - device->data_offset) / FULL_PARTS;
+    return part > FULL_MIN ? part : FULL_MIN;
+}
+
+/* An upload found no room. A device that has some is not to blame: too much was asked for at once. */
+static void store_space_refused(struct store *store)
+{
+    for (uint32_t i = 0; i < store->device_count; i++) {
+        struct store_device *device = &store->devices[i];
+        uint64_t left = store_device_free(device);
+        if (dev_takes_writes(device->dev) && left < store_full_below(device) &&
+            !atomic_exchange(&device->is_full, true)) {
+            LOG_WRN("device_full", "path=%s free_bytes=%llu size_bytes=%llu remedy=%s",
+                    LOG_Q(device->dev->path), (unsigned long long)left,
+                    (unsigned long long)(device->data_end - device->data_offset),
+                    LOG_Q("uploads are answered 507; delete objects or add a device"));
+        }
+    }
+}
+
+static void store_space_found(struct store_device *device)
+{
+    uint64_t left = store_device_free(device);
+    if (left >= 2 * store_full_below(device) && atomic_exchange(&device->is_full, false)) {
+        LOG_INF("device_has_space", "path=%s free_bytes=%llu size_bytes=%llu", LOG_Q(device->dev->path),
+                (unsigned long long)left, (unsigned long long)(device->data_end - device->data_offset));
+    }
+}
+
 void store_space_give(struct store_device *device, uint64_t offset, uint64_t len)
 {
     pthread_mutex_lock(&device->lock);
     alloc_give(&device->alloc, store_block_of(device, offset), len / EXTENT_BLOCK);
     pthread_mutex_unlock(&device->lock);
     device->used -= len;
+    if (atomic_load_explicit(&device->is_full, memory_order_relaxed)) {
+        store_space_found(device);
+    }
 }
 
 int store_space_mark(struct store *store, const struct object_space *space)
@@ -85,14 +132,6 @@ int store_space_mark(struct store *store, const struct object_space *space)
     }
     device->used += space->length;
     return 0;
-}
-
-/* Bytes that uploads may still take on a device. */
-static uint64_t store_device_free(const struct store_device *device)
-{
-    uint64_t taken = device->used + device->alloc.reserve * EXTENT_BLOCK;
-    uint64_t size = device->data_end - device->data_offset;
-    return size > taken ? size - taken : 0;
 }
 
 void store_reclaim(struct store *store)
@@ -125,6 +164,7 @@ int port_space_promise(struct store_put *put)
         return ERR_DEVICE_FAILED;
     }
     if (is_known && put->size_known > total) {
+        store_space_refused(store);
         return -ENOSPC;
     }
     uint64_t extents = is_known ? put->size_known / EXTENT_BYTES_MAX + 1 : 1;
@@ -134,6 +174,7 @@ int port_space_promise(struct store_put *put)
     put->promised = need < GROWTH_FIRST + EXTENT_BLOCK ? need : GROWTH_FIRST + EXTENT_BLOCK;
     if (atomic_fetch_add(&store->promised, put->promised) + need > total) {
         port_space_unpromise(put);
+        store_space_refused(store);
         return -ENOSPC;
     }
     return 0;
@@ -290,7 +331,11 @@ static int port_extent_place(struct store_put *put, uint64_t address, struct put
             }
         }
     }
-    return free_max == 0 && want_base == 0 ? ERR_DEVICE_FAILED : -ENOSPC;
+    if (free_max == 0 && want_base == 0) {
+        return ERR_DEVICE_FAILED;
+    }
+    store_space_refused(port->store);
+    return -ENOSPC;
 }
 
 int port_extent_open(struct store_put *put, uint64_t address)

@@ -343,6 +343,7 @@ void store_device_info(struct store *store, uint32_t index, struct store_device_
     }
     out->size = device->data_end - device->data_offset;
     out->used = device->used;
+    out->is_full = device->is_full;
     out->lba_size = dev->info.lba_size;
     out->dma_alignment = device->fragment_alignment;
     out->fragments_max = dev->info.fragments_max;

@@ -83,6 +83,7 @@ struct store_device_info {
     char state_reason[256];
     uint64_t size;          /* bytes usable for extents */
     uint64_t used;          /* bytes in extents, pending ones included */
+    bool is_full;           /* uploads were refused for want of space, and there is still hardly any */
     uint32_t lba_size;      /* bytes */
     uint32_t dma_alignment; /* bytes: address and length of fragments must be multiples of it */
     uint32_t fragments_max; /* fragments of one write */

@@ -43,6 +43,7 @@ struct store_device {
     void *alloc_memory;
     uint64_t alloc_memory_size;
     _Atomic uint64_t used; /* bytes in extents, pending ones and those still being written included */
+    _Atomic bool is_full;  /* an upload was refused for want of space, and there is still hardly any */
 };
 
 /* Takes `want` bytes (at least `min`), contiguous; both are rounded up to blocks. -ENOSPC. `near` (bytes, 0: none) is tried first:

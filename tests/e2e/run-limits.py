@@ -198,6 +198,9 @@ def a_full_device_is_507_for_every_client_and_ingest_resumes():
             kept.append(f"fill-{i}")
         else:
             raise AssertionError("the device never filled")
+        said = [line for line in node.log_text().splitlines() if "event=device_full" in line]
+        assert len(said) == 1 and "store.img" in said[0] and "free_bytes=" in said[0] and "size_bytes=" in said[0], said
+        assert node.metric("penstock_device_full") == 1 and node.metric("penstock_limits_hit_total", limit="space") > 0
         answers = []
 
         def push(more):
@@ -231,6 +234,10 @@ def a_full_device_is_507_for_every_client_and_ingest_resumes():
             assert node.request("DELETE", "/bkt/" + key)[0] == 204
         wait_for(lambda: node.request("PUT", "/bkt/again", body=piece)[0] == 200, "space to be usable again")
         assert node.request("GET", "/bkt/again")[2] == piece
+        assert node.log_text().count("event=device_full") == 1, "said once, however many uploads were refused"
+        assert node.log_text().count("event=device_has_space") == 1 and node.metric("penstock_device_full") == 0
+        assert node.request("PUT", "/bkt/huge", headers={"Content-Length": str(1 << 40)})[0] == 507
+        assert node.metric("penstock_device_full") == 0, "too much at once is not the device's fault"
 
 
 @lane.test
