@@ -100,6 +100,32 @@ known() {
 	for metric in $metrics; do grep -qE "^# TYPE ${metric%_bucket} " "$work/metrics" || { echo "no metric $metric"; return 1; }; done
 }
 try "alert rules and dashboard use metrics that exist" known
+labelled() {
+	local values
+	values=$(grep -oE '(limit|cause|status|event|path|reason)=~?"[^"]+"' deploy/prometheus/penstock.rules.yml | cut -d'"' -f2 | tr '|' '\n' | sort -u)
+	[ "$(wc -l <<<"$values")" -gt 8 ] || return 1
+	for value in $values; do grep -qF "\`$value\`" docs/METRICS.md || { echo "no label value $value"; return 1; }; done
+}
+try "and label values that exist" labelled
+# What tells of a failure has a rule, or a reason why nobody need act: the words are those by which such counters are named.
+no_rule='
+penstock_connections_reset_total  peers do that; what it costs them shows in 5xx and timeouts
+penstock_heads_refused_total      what clients send
+penstock_nic_napi_changes_total   the node dispatches anew by itself
+'
+ruled() {
+	local names
+	names=$(grep -oE '^# TYPE penstock_[a-z_0-9]+ (counter|gauge)' "$work/metrics" | cut -d' ' -f3 |
+		grep -E 'error|fail|refus|reset|lost|drop|overflow|exhaust|starv|corrupt|removed|down_total|wrong|no_buffers|suspect|full$|limits_hit|state$|napi_changes')
+	[ "$(wc -l <<<"$names")" -gt 15 ] || return 1
+	for name in $names; do
+		grep -qw "$name" deploy/prometheus/penstock.rules.yml || grep -q "^$name " <<<"$no_rule" || { echo "no rule for $name"; return 1; }
+	done
+	while read -r name _; do
+		[ -z "$name" ] || { grep -qx "$name" <<<"$names" && ! grep -qw "$name" deploy/prometheus/penstock.rules.yml; } || { echo "needless: $name"; return 1; }
+	done <<<"$no_rule"
+}
+try "every counter of failures has an alert rule, or a reason for none" ruled
 try "the dashboard is up to date" bash -c 'deploy/prometheus/dashboard.py | cmp - deploy/prometheus/penstock.dashboard.json'
 
 # ---- the log's first lines
