@@ -55,5 +55,24 @@ try "and nothing is attached any more" detached
 node_start
 kill -KILL "$node"; wait "$node" 2>/dev/null; node=''
 try "a killed node leaves no program behind" wait_for detached
+# An address that another interface has, and a route to the listener's neighbours that leads to another one: said at the start.
+odd() { grep -qE 'event=xdp_(address|route)' "$work/node.log"; }
+in_order() { ! odd; }
+try "nothing was odd about address and routes so far" in_order
+ip link add y0 type veth peer name y1
+ip addr add 10.79.0.1/24 dev y0
+ip link set y0 up
+ip link set y1 up
+ip route add 10.78.0.0/30 dev y0 src 10.79.0.1
+node_start
+try "a route that leads elsewhere is named" grep -q 'event=xdp_route interface=x0 source=10.79.0.1 ' "$work/node.log"
+node_stop
+ip route del 10.78.0.0/30 dev y0
+: >"$work/node.log"
+sed -i "s/10.78.0.1:$port_s3/10.79.0.1:$port_s3/" "$config"
+node_start
+try "an address of another interface is named" grep -q "event=xdp_address interface=x0 port=$port_s3 " "$work/node.log"
+try "and is served by the kernel" curl -sSf --max-time 30 -o /dev/null "http://10.79.0.1:$port_s3/bucket/part1"
+node_stop
 [ "$failed" = 0 ] || tail -20 "$work/node.log"
 close_lane
