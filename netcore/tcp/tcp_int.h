@@ -196,7 +196,8 @@ struct tcp_conn {
     uint32_t ecn_point; /* no further reduction below this */
     uint64_t srtt_ns, rttvar_ns, rto_ns, rto_max_ns;
     uint32_t rto_shift;
-    bool rtt_timing; /* without timestamps: one segment at a time is timed */
+    uint32_t timeout_ts; /* our timestamp at the last timeout */
+    bool rtt_timing;     /* without timestamps: one segment at a time is timed */
     uint32_t rtt_seq;
     uint64_t rtt_start_ns;
     uint64_t rtx_ns;     /* deadline: retransmission, or probe of a closed window */

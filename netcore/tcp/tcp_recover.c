@@ -44,7 +44,14 @@ static void rtt_sample(struct tcp_engine *engine, struct tcp_conn *conn, uint64_
 static void rtt_measure(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *conn,
                         const struct tcp_segment *segment)
 {
-    if (conn->terms.ts_on && segment->options.ts_echo != 0) {
+    /* An echo from before the last timeout may be of what came long ago, its ACK lost since: as Karn without timestamps, wait for a clear
+     * one. If the path is that slow indeed, what is sent from now on will tell. */
+    bool is_doubtful =
+        conn->recovery == TCP_RECOVERY_LOSS && seq_lt(segment->options.ts_echo, conn->timeout_ts);
+    if (conn->terms.ts_on && (segment->options.ts_echo == 0 || is_doubtful)) {
+        return;
+    }
+    if (conn->terms.ts_on) {
         uint32_t ms = tcp_ts_clock(now_ns, conn->terms.ts_offset) - segment->options.ts_echo;
         if (ms < RTT_SANE_MS) { /* the peer can echo anything */
             rtt_sample(engine, conn, ms == 0 ? NS_PER_MS / 2 : ms * NS_PER_MS);
@@ -246,11 +253,14 @@ static void progress(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn
         conn->dup_bytes = 0;
         conn->recovery_point = conn->snd_una;
         grow(conn, acked);
-    } else if (seq_le(conn->recovery_point, conn->snd_una)) {
-        leave(conn);
     } else if (conn->recovery == TCP_RECOVERY_LOSS) {
         conn->cwnd_limited = true;
-        grow(conn, acked);
+        grow(conn, acked); /* RFC 5681 section 3.1: slow start, up to and with the ACK that ends it */
+        if (seq_le(conn->recovery_point, conn->snd_una)) {
+            leave(conn);
+        }
+    } else if (seq_le(conn->recovery_point, conn->snd_una)) {
+        leave(conn);
     } else if (!conn->terms.sack_on) { /* RFC 6582: a partial ACK names the next hole */
         conn->high_rxt = conn->snd_una;
         uint32_t beyond = acked > conn->mss ? acked - conn->mss : 0;
@@ -391,12 +401,15 @@ void tcp_recover_timeout(struct tcp_engine *engine, uint64_t now_ns, struct tcp_
     }
     conn->rto_shift += conn->rto_shift < 16;
     conn->rtt_timing = false; /* Karn: what is sent again measures nothing */
+    conn->timeout_ts = tcp_ts_clock(now_ns, conn->terms.ts_offset);
     tcp_rtx_arm(conn, now_ns);
     if (conn->state == TCP_STATE_SYN_SENT) {
         conn->snd_nxt = conn->terms.iss;
         return;
     }
     black_hole(engine, conn);
+    conn->cwr_due = conn->terms.ecn_on; /* RFC 3168 section 6.1.2: after any reduction, whatever its cause */
+    conn->ecn_point = conn->snd_nxt;
     conn->cwnd = conn->mss;
     conn->cwnd_acked = 0;
     conn->score_count = 0; /* RFC 2018 section 8: the peer may have dropped what it reported */

@@ -114,6 +114,22 @@ Test(tcp_listen, rst_is_never_answered)
     rig_close(&rig);
 }
 
+Test(tcp_listen, syn_that_no_stack_sends_is_dropped)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.seq = 0, .flags = TCP_SYN | TCP_FIN);
+    EXPECT_NONE();
+    IN(.seq = 0, .flags = 0, .len = 10);
+    EXPECT_NONE();
+    IN(.seq = 0, .flags = TCP_FIN);
+    EXPECT_NONE();
+    rig.peer->tuple.peer_port = 0;
+    IN(.seq = 0, .flags = TCP_SYN);
+    EXPECT_NONE();
+    cr_assert(COUNT(drop_flags) == 4 && COUNT(syns_in) == 0);
+    rig_close(&rig);
+}
+
 Test(tcp_listen, syn_to_another_port_gets_rst_with_ack)
 {
     rig_open(&rig, &(struct tcp_config){0});
@@ -304,6 +320,47 @@ Test(tcp_handshake, cookie_roundtrip_keeps_what_was_agreed)
     rig_close(&rig);
 }
 
+/* Each of them travels in a few bits of the SYN+ACK and must come back as it was. */
+Test(tcp_handshake, cookie_keeps_a_small_mss_and_the_lack_of_a_window_scale)
+{
+    static uint8_t bytes[8000];
+    struct iovec iov = {bytes, sizeof(bytes)};
+    rig_open(&rig, &(struct tcp_config){.cookies_always = true});
+    rig.peer->sack_on = false;
+    IN(.seq = 0, .flags = TCP_SYN, .window = 65535, .options = (struct tcp_options){.mss = 600});
+    EXPECT(SYNACK, 0, 1, 0);
+    cr_assert(!rig.seg.options.has_wscale && !rig.seg.options.sack_permitted);
+    rig.peer->seq = rig.peer->ack = 1;
+    IN(.window = 1200);
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &iov, 1, 1) == 0);
+    EXPECT(TCP_ACK, 1, 1, 536 - 12); /* the largest of the table that is not above */
+    EXPECT(TCP_ACK, 1 + 524, 1, 524);
+    EXPECT_NONE(); /* 1,200 bytes are 1,200 bytes */
+    rig_close(&rig);
+}
+
+/* Its low bits are taken for options, yet a peer that compares must find that time goes on. */
+Test(tcp_handshake, cookie_timestamp_is_not_ahead_of_the_clock)
+{
+    struct iovec iov = {(void *)"response", 8};
+    rig_open(&rig, &(struct tcp_config){.cookies_always = true, .conns_max = 64});
+    for (uint32_t n = 1; n <= 40; n++) {
+        struct peer peer;
+        rig_peer_init(&rig, &peer, n, 4);
+        rig.peer = &peer;
+        rig_handshake(&rig);
+        uint32_t then = peer.ts_echo;
+        cr_assert(tcp_send(rig.engine, rig.now, rig.id, &iov, 1, 1) == 0);
+        EXPECT(TCP_ACK | TCP_PSH, 1, 1, 8);
+        uint32_t ahead = rig.seg.options.ts_value - then;
+        cr_assert(ahead < 64, "peer %u: %d", n, (int)ahead);
+        tcp_abort(rig.engine, rig.now, rig.id);
+        rig_drain_out(&rig);
+    }
+    rig.peer = &rig.first;
+    rig_close(&rig);
+}
+
 Test(tcp_handshake, cookie_without_timestamps_has_no_options_but_mss)
 {
     rig_open(&rig, &(struct tcp_config){.cookies_always = true});
@@ -456,6 +513,48 @@ Test(tcp_handshake, after_a_lost_synack_sending_begins_with_one_segment_and_thre
     EXPECT(TCP_ACK, 1, 1, 1460);
     EXPECT_NONE();
     cr_assert(tcp_poll_at(rig.engine) == rig.now + 3 * NS_PER_S);
+    rig_close(&rig);
+}
+
+/* The slot is taken between SYN and ACK: the peer asks again, and gets in when it is free. */
+Test(tcp_handshake, last_ack_that_finds_no_connection_free_keeps_the_handshake)
+{
+    struct peer second;
+    rig_open(&rig, &(struct tcp_config){.conns_max = 1});
+    rig_peer_init(&rig, &second, 2, 4);
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer = &second;
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer = &rig.first;
+    rig.peer->seq = rig.peer->ack = 1;
+    IN();
+    cr_assert(rig.opens == 1);
+    rig.peer = &second;
+    second.seq = second.ack = 1;
+    IN(.len = 100);
+    EXPECT_NONE();
+    cr_assert(COUNT(conns_full) == 1 && tcp_stats(rig.engine)->syns_used == 1);
+    tcp_abort(rig.engine, rig.now, rig.id);
+    rig_drain_out(&rig);
+    IN(.len = 100);
+    cr_assert(rig.opens == 2 && rig.received == 100);
+    rig_close(&rig);
+}
+
+/* RFC 6528 section 3: for one and the same peer the numbers rise with time. */
+Test(tcp_handshake, initial_numbers_of_a_peer_rise_with_time)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    uint32_t before = rig.peer->iss;
+    IN(.seq = 1, .flags = TCP_RST);
+    rig_advance(&rig, NS_PER_S);
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    cr_assert(rig.peer->iss - before > 100000 && rig.peer->iss - before < 1000000);
     rig_close(&rig);
 }
 

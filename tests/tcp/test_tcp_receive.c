@@ -76,6 +76,8 @@ Test(tcp_receive, overlap_left_is_trimmed)
     IN(.seq = NEXT - 500, .len = 1000);
     EXPECT_ACK(NEXT + 500);
     cr_assert(rig.received == 16500);
+    cr_assert(rig.seg.options.sack_count == 1 && SACK_START(0) == NEXT - 500 &&
+              SACK_END(0) == NEXT); /* D-SACK */
     rig_close(&rig);
 }
 
@@ -447,8 +449,20 @@ Test(tcp_window, zero_window_probe_is_answered_and_not_taken)
     uint32_t received = rig.received;
     cr_assert(IN(.len = 1) == 0);
     EXPECT_ACK(NEXT);
-    cr_assert(rig.seg.window == 0);
+    cr_assert(rig.seg.window == 0 && rig.seg.options.sack_count == 0);
+    EXPECT_NONE();
     cr_assert(rig.received == received && COUNT(zero_window_probes_in) == 1);
+    rig_close(&rig);
+}
+
+/* It needs no buffer, and its sender has nothing else to say. */
+Test(tcp_window, closed_window_still_takes_a_lone_fin)
+{
+    start(&(struct tcp_config){.conn_frames_max = 16});
+    fill_window();
+    IN(.flags = TCP_ACK | TCP_FIN);
+    EXPECT_ACK(NEXT + 1);
+    cr_assert(rig.eofs == 1 && rig.seg.window == 0);
     rig_close(&rig);
 }
 
@@ -526,6 +540,37 @@ Test(tcp_window, one_that_starves_reopens_when_another_lets_go)
     uint32_t refused = (uint32_t)COUNT(refused_pool);
     cr_assert(IN(.len = 1000) == 1);
     cr_assert(COUNT(refused_pool) == refused);
+    tcp_abort(rig.engine, rig.now, first);
+    rig_close(&rig);
+}
+
+/* What lies behind holes never takes the last eighth of what all have together: the stream that fills them may be another's. */
+Test(tcp_window, holes_leave_room_for_what_is_in_order_also_of_others)
+{
+    struct peer second;
+    start(&(struct tcp_config){.frames_hold_max = 32, .conn_frames_max = 32});
+    struct tcp_id first = rig.id;
+    rig.hold = true;
+    rig_peer_init(&rig, &second, 2, 4);
+    rig.peer = &second;
+    IN(.flags = TCP_SYN, .seq = 0, .options = (struct tcp_options){.mss = 1460});
+    rig_drain_out(&rig);
+    NEXT = second.ack = 1;
+    for (uint32_t i = 0; i < 12; i++) {
+        cr_assert(IN(.len = 1000) == 1);
+        NEXT += 1000;
+        rig_drain_out(&rig);
+    }
+    rig.peer = &rig.first;
+    for (uint32_t i = 1; i < 30; i++) { /* every second one is missing */
+        IN(.seq = NEXT + i * 400, .len = 200);
+        rig_drain_out(&rig);
+    }
+    cr_assert(tcp_stats(rig.engine)->frames_held == 28 && tcp_stats(rig.engine)->frames_out_of_order == 16);
+    cr_assert(COUNT(refused_hole_limit) == 13);
+    rig.peer = &second;
+    cr_assert(IN(.len = 1000) == 1);
+    rig_drain_out(&rig);
     tcp_abort(rig.engine, rig.now, first);
     rig_close(&rig);
 }
@@ -641,6 +686,20 @@ Test(tcp_ack, keepalive_probes_an_idle_peer_then_resets)
     rig_close(&rig);
 }
 
+/* The retransmission timer asks already, and has its own patience. */
+Test(tcp_ack, keepalive_is_silent_while_data_is_on_the_way)
+{
+    struct iovec iov = {(void *)"response", 8};
+    start(&(struct tcp_config){.keepalive_ns = 2 * NS_PER_S, .keepalive_interval_ns = NS_PER_S});
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &iov, 1, 5) == 0);
+    for (uint32_t i = 0; i < 20; i++) {
+        rig_drain_out(&rig);
+        rig_advance(&rig, NS_PER_S);
+    }
+    cr_assert(COUNT(keepalives_out) == 0 && rig.resets == 0);
+    rig_close(&rig);
+}
+
 Test(tcp_ack, peers_keepalive_is_answered)
 {
     start(&(struct tcp_config){0});
@@ -667,6 +726,32 @@ Test(tcp_ack, every_second_segment_also_of_smaller_ones)
         unacked_max = i >= 4 && unacked > unacked_max ? unacked : unacked_max;
     }
     cr_assert(unacked_max == 1, "%u", unacked_max);
+    rig_close(&rig);
+}
+
+/* RFC 3168 section 6.1.3: a mark is told without delay. */
+Test(tcp_ack, congestion_mark_is_acknowledged_at_once)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.flags = TCP_SYN | TCP_ECE | TCP_CWR, .seq = 0, .options = (struct tcp_options){.mss = 1460});
+    EXPECT(TCP_SYN | TCP_ACK | TCP_ECE, 0, 1, 0);
+    NEXT = rig.peer->ack = 1;
+    for (uint32_t i = 0; i < 16; i++) {
+        IN(.len = 1000);
+        NEXT += 1000;
+        cr_assert(rig_out(&rig) != NULL);
+    }
+    IN(.len = 1000, .ecn = TCP_ECN_ECT0);
+    NEXT += 1000;
+    EXPECT_NONE();
+    IN(.len = 100);
+    NEXT += 100;
+    EXPECT_NONE();
+    rig_advance(&rig, 40 * RIG_MS);
+    EXPECT_ACK(NEXT);
+    IN(.len = 1000, .ecn = TCP_ECN_CE);
+    NEXT += 1000;
+    EXPECT(TCP_ACK | TCP_ECE, 1, NEXT, 0);
     rig_close(&rig);
 }
 

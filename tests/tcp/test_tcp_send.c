@@ -14,12 +14,27 @@ static uint8_t bytes[256 * 1024];
 #define NEXT (rig.peer->seq)
 #define MSS 1448U
 
-static void start(const struct tcp_config *config)
+static void fill_bytes(void)
 {
     for (uint32_t i = 0; i < sizeof(bytes); i++) {
         bytes[i] = rig_pattern(1 + i);
     }
+}
+
+static void start(const struct tcp_config *config)
+{
+    fill_bytes();
     rig_open(&rig, config);
+    rig_established(&rig);
+}
+
+/* The same with a peer that lacks options. */
+static void start_without(bool no_sack, bool no_ts)
+{
+    fill_bytes();
+    rig_open(&rig, &(struct tcp_config){0});
+    rig.peer->sack_on = !no_sack;
+    rig.peer->ts_on = !no_ts;
     rig_established(&rig);
 }
 
@@ -316,12 +331,7 @@ Test(tcp_send, rto_follows_the_round_trip)
 
 Test(tcp_send, karn_repeated_segment_measures_nothing_without_timestamps)
 {
-    rig_open(&rig, &(struct tcp_config){0});
-    rig.peer->ts_on = false;
-    for (uint32_t i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = rig_pattern(1 + i);
-    }
-    rig_established(&rig);
+    start_without(false, true);
     cr_assert(put(0, 100, 1) == 0);
     EXPECT_DATA(1, 100);
     rig_advance(&rig, NS_PER_S);
@@ -337,12 +347,7 @@ Test(tcp_send, karn_repeated_segment_measures_nothing_without_timestamps)
 
 Test(tcp_send, fast_retransmit_on_third_dup_without_sack)
 {
-    rig_open(&rig, &(struct tcp_config){0});
-    rig.peer->sack_on = false;
-    for (uint32_t i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = rig_pattern(1 + i);
-    }
-    rig_established(&rig);
+    start_without(true, false);
     cr_assert(put(0, 10 * MSS, 1) == 0);
     cr_assert(drain_data() == 1 + 10 * MSS);
     IN();
@@ -360,12 +365,7 @@ Test(tcp_send, fast_retransmit_on_third_dup_without_sack)
 
 Test(tcp_send, partial_ack_names_the_next_hole)
 {
-    rig_open(&rig, &(struct tcp_config){0});
-    rig.peer->sack_on = false;
-    for (uint32_t i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = rig_pattern(1 + i);
-    }
-    rig_established(&rig);
+    start_without(true, false);
     cr_assert(put(0, 10 * MSS, 1) == 0);
     drain_data();
     for (int i = 0; i < 3; i++) {
@@ -379,15 +379,114 @@ Test(tcp_send, partial_ack_names_the_next_hole)
     rig_close(&rig);
 }
 
+Test(tcp_send, timeouts_are_no_further_apart_than_the_largest)
+{
+    start(&(struct tcp_config){.rto_max_ns = 4 * NS_PER_S});
+    cr_assert(put(0, 100, 1) == 0);
+    EXPECT_DATA(1, 100);
+    EXPECT_NONE();
+    for (uint32_t i = 0; i < 8; i++) { /* 1, 2, 4, 4, ... */
+        uint64_t rto = tcp_poll_at(rig.engine) - rig.now;
+        cr_assert(rto == (i < 2 ? NS_PER_S << i : 4 * NS_PER_S), "%u: %lu", i, (unsigned long)rto);
+        rig_advance(&rig, rto);
+        EXPECT_DATA(1, 100);
+        EXPECT_NONE();
+    }
+    rig_close(&rig);
+}
+
+/* RFC 7323 section 4.1: with timestamps also the answer to a repeat measures, and ends the backing off. */
+Test(tcp_send, timestamp_of_a_repeat_ends_the_backoff)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 100, 1) == 0);
+    EXPECT_DATA(1, 100);
+    rig_advance(&rig, NS_PER_S);
+    EXPECT_DATA(1, 100);
+    rig_advance(&rig, 10 * RIG_MS);
+    IN(.ack = 101);
+    cr_assert(put(100, 100, 1) == 0);
+    EXPECT_DATA(101, 100);
+    EXPECT_NONE();
+    cr_assert(tcp_poll_at(rig.engine) - rig.now == 200 * RIG_MS);
+    rig_close(&rig);
+}
+
+/* It may be of what came long ago, the ACK for it lost since then; believed, the next timeout would take as long again. */
+Test(tcp_send, echo_from_before_the_last_timeout_measures_nothing)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 100, 1) == 0);
+    EXPECT_DATA(1, 100);
+    rig_advance(&rig, NS_PER_S);
+    EXPECT_DATA(1, 100);
+    uint32_t second = rig.peer->ts_echo;
+    rig_advance(&rig, 2 * NS_PER_S);
+    EXPECT_DATA(1, 100);
+    rig_advance(&rig, 10 * RIG_MS);
+    rig.peer->ts_echo = second;
+    IN(.ack = 101);
+    cr_assert(put(100, 100, 1) == 0);
+    EXPECT_DATA(101, 100);
+    EXPECT_NONE();
+    cr_assert(tcp_poll_at(rig.engine) - rig.now == 4 * NS_PER_S, "still backed off");
+    rig_advance(&rig, 10 * RIG_MS);
+    IN(.ack = 201);
+    cr_assert(put(200, 100, 1) == 0);
+    EXPECT_DATA(201, 100);
+    EXPECT_NONE();
+    cr_assert(tcp_poll_at(rig.engine) - rig.now == 200 * RIG_MS);
+    rig_close(&rig);
+}
+
+/* A peer can echo anything: five minutes are no round trip, and neither is an answer before the question. */
+Test(tcp_send, echo_that_no_round_trip_explains_measures_nothing)
+{
+    static const uint32_t wrong[] = {10, 400000U,
+                                     0x80000000U}; /* ms off: to come, too long ago, half around */
+    for (uint32_t i = 0; i < 3; i++) {
+        start(&(struct tcp_config){0});
+        cr_assert(put(0, 100, 1) == 0);
+        EXPECT_DATA(1, 100);
+        rig.peer->ts_echo += i == 0 ? wrong[i] : 0U - wrong[i];
+        IN(.ack = 101);
+        cr_assert(put(100, 100, 1) == 0);
+        EXPECT_DATA(101, 100);
+        EXPECT_NONE();
+        cr_assert(tcp_poll_at(rig.engine) - rig.now == NS_PER_S, "case %u", i);
+        rig_close(&rig);
+    }
+}
+
+/* RFC 3168 section 6.1.2. */
+Test(tcp_send, timeout_is_told_with_cwr_as_well)
+{
+    fill_bytes();
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(.flags = TCP_SYN | TCP_ECE | TCP_CWR, .seq = 0,
+       .options = (struct tcp_options){.mss = 1460, .has_wscale = true, .wscale = 7, .sack_permitted = true});
+    EXPECT(TCP_SYN | TCP_ACK | TCP_ECE, 0, 1, 0);
+    NEXT = rig.peer->ack = 1;
+    IN();
+    cr_assert(put(0, MSS, 1) == 0);
+    EXPECT_DATA(1, MSS);
+    cr_assert(rig.seg.ecn == TCP_ECN_ECT0);
+    cr_assert(put(MSS, 2 * MSS, 2) == 0);
+    rig_advance(&rig, NS_PER_S);
+    EXPECT_DATA(1, MSS);
+    cr_assert(rig.seg.ecn == TCP_ECN_NOT_ECT && !(rig.seg.flags & TCP_CWR)); /* repeats are not marked */
+    IN(.ack = 1 + MSS);
+    EXPECT_DATA(1 + MSS, MSS);
+    cr_assert(rig.seg.ecn == TCP_ECN_ECT0 && (rig.seg.flags & TCP_CWR));
+    EXPECT_DATA(1 + 2 * MSS, MSS);
+    cr_assert(!(rig.seg.flags & TCP_CWR));
+    rig_close(&rig);
+}
+
 /* RFC 3042: the first two duplicates let new segments out, so that a small window still gets its third. */
 static void limited_transmit(bool sack)
 {
-    rig_open(&rig, &(struct tcp_config){0});
-    rig.peer->sack_on = sack;
-    for (uint32_t i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = rig_pattern(1 + i);
-    }
-    rig_established(&rig);
+    start_without(!sack, false);
     cr_assert(put(0, 20 * MSS, 1) == 0);
     cr_assert(drain_data() == 1 + 10 * MSS);
     for (uint32_t i = 1; i <= 2; i++) {
@@ -412,12 +511,7 @@ Test(tcp_send, first_two_duplicates_let_new_segments_out)
 /* RFC 6582 section 3.2, step 2: a recovery without SACK sends again what had arrived, and that comes back as duplicate ACKs. */
 Test(tcp_send, duplicates_at_the_end_of_a_recovery_without_sack_are_no_new_loss)
 {
-    rig_open(&rig, &(struct tcp_config){0});
-    rig.peer->sack_on = false;
-    for (uint32_t i = 0; i < sizeof(bytes); i++) {
-        bytes[i] = rig_pattern(1 + i);
-    }
-    rig_established(&rig);
+    start_without(true, false);
     cr_assert(put(0, 4 * MSS, 1) == 0);
     drain_data();
     rig_advance(&rig, 2 * NS_PER_S);
@@ -436,6 +530,129 @@ Test(tcp_send, duplicates_at_the_end_of_a_recovery_without_sack_are_no_new_loss)
         IN(.ack = 1 + 5 * MSS);
     }
     cr_assert(COUNT(fast_recoveries) == 1);
+    rig_close(&rig);
+}
+
+/* RFC 3465: an ACK for many segments opens the window by two, so that no burst of that size follows. */
+Test(tcp_send, slow_start_grows_by_two_segments_for_a_stretched_ack)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 100 * MSS, 1) == 0);
+    cr_assert(drain_data() == 1 + 10 * MSS);
+    IN(.ack = 1 + 10 * MSS);
+    cr_assert(drain_data() == 1 + 22 * MSS);
+    IN(.ack = 1 + 11 * MSS);
+    cr_assert(drain_data() == 1 + 24 * MSS);
+    rig_close(&rig);
+}
+
+Test(tcp_send, window_that_was_not_used_does_not_grow)
+{
+    start(&(struct tcp_config){0});
+    for (uint32_t i = 0; i < 20; i++) {
+        cr_assert(put(i * MSS, MSS, 1) == 0);
+        EXPECT_DATA(1 + i * MSS, MSS);
+        IN(.ack = 1 + (i + 1) * MSS);
+    }
+    cr_assert(put(20 * MSS, 50 * MSS, 1) == 0);
+    cr_assert(drain_data() == 1 + 30 * MSS);
+    rig_close(&rig);
+}
+
+/* RFC 6675 and RFC 5681: half the window while it recovers, no burst behind it, then a segment more for each window. */
+Test(tcp_send, after_a_loss_the_window_is_half_and_grows_by_one_segment_a_round)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 150 * MSS, 1) == 0);
+    cr_assert(drain_data() == 1 + 10 * MSS);
+    for (uint32_t i = 2; i <= 4; i++) {
+        IN(.sack = {1 + MSS, 1 + i * MSS});
+        if (i < 4) {
+            EXPECT_DATA(1 + (8 + i) * MSS, MSS);
+        }
+    }
+    EXPECT_DATA(1, MSS); /* 12 were on the way, so 6 are allowed; 9 are */
+    EXPECT_NONE();
+    IN(.ack = 1 + 12 * MSS);
+    uint32_t acked = 12 * MSS;
+    uint32_t before = 0;
+    for (uint32_t round = 0; round < 8; round++) {
+        uint32_t end = drain_data() - 1;
+        uint32_t window = (end - acked) / MSS;
+        cr_assert(round > 0 || window == 2, "a burst of %u", window);
+        cr_assert(before < 6 || (window >= before && window <= before + 1), "round %u: %u after %u", round,
+                  window, before);
+        before = window;
+        while (acked < end) {
+            acked += end - acked > 2 * MSS ? 2 * MSS : end - acked;
+            IN(.ack = 1 + acked);
+        }
+    }
+    cr_assert(before >= 8 && before <= 12, "%u", before);
+    rig_close(&rig);
+}
+
+/* RFC 5681 section 2: a duplicate brings nothing: no payload, no new window. */
+Test(tcp_send, segments_that_bring_something_are_no_duplicates)
+{
+    start_without(true, false);
+    cr_assert(put(0, 10 * MSS, 1) == 0);
+    drain_data();
+    for (uint32_t i = 0; i < 5; i++) {
+        IN(.len = 100);
+        NEXT += 100;
+        IN(.window = (uint16_t)(3000 + i));
+    }
+    rig_drain_out(&rig);
+    cr_assert(COUNT(fast_recoveries) == 0 && COUNT(bytes_retransmitted) == 0);
+    rig_close(&rig);
+}
+
+/* RFC 2883: what came twice says nothing about what is missing. */
+Test(tcp_send, dsack_of_what_is_acknowledged_is_no_sack)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 10 * MSS, 1) == 0);
+    drain_data();
+    IN(.ack = 1 + 4 * MSS);
+    for (uint32_t i = 0; i < 5; i++) {
+        IN(.ack = 1 + 4 * MSS, .sack = {1, 1 + 4 * MSS});
+    }
+    rig_drain_out(&rig);
+    cr_assert(COUNT(fast_recoveries) == 0 && COUNT(bytes_retransmitted) == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_send, karn_segment_of_a_fast_retransmit_measures_nothing_without_timestamps)
+{
+    start_without(false, true);
+    const uint32_t mss = 1460;
+    cr_assert(put(0, 5 * mss, 1) == 0);
+    drain_data();
+    IN(.sack = {1 + mss, 1 + 5 * mss});
+    EXPECT_DATA(1, mss);
+    rig_advance(&rig, 500 * RIG_MS);
+    IN(.ack = 1 + 5 * mss); /* of the first or of the second? */
+    cr_assert(put(5 * mss, 100, 2) == 0);
+    EXPECT_DATA(1 + 5 * mss, 100);
+    EXPECT_NONE();
+    cr_assert(tcp_poll_at(rig.engine) - rig.now == NS_PER_S);
+    rig_close(&rig);
+}
+
+/* What is known of holes rides on responses, but never makes a segment longer than its path. */
+Test(tcp_send, sack_rides_on_segments_that_have_room)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT + 1000, .len = 1000);
+    rig_drain_out(&rig);
+    cr_assert(put(0, 2 * MSS + 100, 1) == 0);
+    EXPECT_DATA(1, MSS);
+    cr_assert(rig.seg.options.sack_count == 0 && rig.packet_len == 1514);
+    EXPECT_DATA(1 + MSS, MSS);
+    EXPECT_DATA(1 + 2 * MSS, 100);
+    cr_assert(rig.seg.options.sack_count == 1);
+    cr_assert(rig.seg.options.sack[0].start - rig.peer->irs == NEXT + 1000);
     rig_close(&rig);
 }
 
@@ -556,6 +773,52 @@ Test(tcp_send, too_big_makes_segments_smaller_only_if_it_quotes_what_is_in_fligh
     rig_close(&rig);
 }
 
+/* RFC 1191 allows less than every router takes: then the packets may be cut on the way. IPv6 has no such thing below 1280. */
+Test(tcp_send, too_big_never_goes_below_what_every_path_takes)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 2 * MSS, 1) == 0);
+    EXPECT_DATA(1, MSS);
+    cr_assert((rig.packet[20] & 0x40) != 0); /* don't fragment */
+    drain_data();
+    cr_assert(tcp_too_big(rig.engine, &rig.peer->tuple, rig.peer->iss + 1, 68));
+    EXPECT_DATA(1, 576 - 52);
+    cr_assert((rig.packet[20] & 0x40) == 0);
+    cr_assert(!tcp_too_big(rig.engine, &rig.peer->tuple, rig.peer->iss + 1, 68)); /* once is enough */
+    rig_close(&rig);
+
+    struct peer six;
+    fill_bytes();
+    rig_open(&rig, &(struct tcp_config){0});
+    rig_peer_init(&rig, &six, 9, 6);
+    rig.peer = &six;
+    rig_established(&rig);
+    cr_assert(put(0, 2 * MSS, 1) == 0);
+    drain_data();
+    cr_assert(tcp_too_big(rig.engine, &six.tuple, six.iss + 1, 600));
+    EXPECT_DATA(1, 1280 - 72);
+    rig_close(&rig);
+}
+
+/* Full packets got through before, so it takes more to believe that they do not any more. */
+Test(tcp_send, black_hole_on_a_proven_path_needs_six_timeouts)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, MSS, 1) == 0);
+    EXPECT_DATA(1, MSS);
+    IN(.ack = 1 + MSS);
+    cr_assert(put(MSS, 2 * MSS, 2) == 0);
+    drain_data();
+    for (uint32_t i = 1; i <= 6; i++) {
+        uint64_t due = tcp_poll_at(rig.engine);
+        rig_advance(&rig, due - rig.now);
+        EXPECT_DATA(1 + MSS, i < 6 ? MSS : 1280 - 52);
+        EXPECT_NONE();
+    }
+    cr_assert(COUNT(black_holes) == 1);
+    rig_close(&rig);
+}
+
 Test(tcp_send, black_hole_falls_back_after_three_timeouts)
 {
     start(&(struct tcp_config){0});
@@ -639,6 +902,19 @@ Test(tcp_close, fin_out_of_order_waits_for_what_is_before_it)
     IN(.len = 100);
     EXPECT_ACK(NEXT + 201);
     cr_assert(rig.eofs == 1 && rig.received == 16200);
+    rig_close(&rig);
+}
+
+/* Alone it holds no buffer, but the peer must learn of the hole before it all the same. */
+Test(tcp_close, lone_fin_out_of_order_is_told_at_once_and_ends_the_stream_where_it_stands)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT + 100, .flags = TCP_ACK | TCP_FIN);
+    EXPECT_ACK(NEXT);
+    EXPECT_NONE();
+    IN(.len = 300); /* goes on behind its own end: that is cut */
+    EXPECT_ACK(NEXT + 101);
+    cr_assert(rig.eofs == 1 && rig.received == 16100);
     rig_close(&rig);
 }
 
@@ -776,6 +1052,26 @@ Test(tcp_close, time_wait_gives_way_to_a_newer_syn_only)
     rig_close(&rig);
 }
 
+Test(tcp_close, time_wait_of_a_stopped_listener_is_not_reopened)
+{
+    static const uint8_t any[16];
+    to_time_wait();
+    cr_assert(tcp_listen_stop(rig.engine, any, 80) == 0);
+    IN(.flags = TCP_SYN, .seq = NEXT + 1000, .ts = (uint32_t)(rig.now / NS_PER_MS) + 5,
+       .options = (struct tcp_options){.mss = 1460});
+    EXPECT(TCP_ACK, 2, NEXT + 1, 0);
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 1 && COUNT(time_wait_reused) == 0);
+    rig_close(&rig);
+}
+
+Test(tcp_close, time_wait_is_silent_to_a_late_ack)
+{
+    to_time_wait();
+    IN(.seq = NEXT + 1, .ack = 2);
+    EXPECT_NONE();
+    rig_close(&rig);
+}
+
 /* RFC 6191: within one tick of the peer's clock the sequence number decides. */
 Test(tcp_close, time_wait_gives_way_to_a_syn_of_the_same_tick_with_a_higher_number)
 {
@@ -886,6 +1182,21 @@ Test(tcp_close, peer_vanishes_after_our_close)
     rig_advance(&rig, 60 * NS_PER_S);
     cr_assert(tcp_stats(rig.engine)->conns_used == 0);
     EXPECT_NONE();
+    rig_close(&rig);
+}
+
+/* Not the time of an idle connection: nobody waits for this one. */
+Test(tcp_close, peer_that_never_closes_is_waited_for_as_long_as_configured)
+{
+    start(&(struct tcp_config){.fin_wait_ns = 5 * NS_PER_S});
+    tcp_close(rig.engine, rig.now, rig.id);
+    EXPECT(TCP_ACK | TCP_FIN, 1, NEXT, 0);
+    IN(.ack = 2);
+    rig_events(&rig);
+    rig_advance(&rig, 5 * NS_PER_S - 1);
+    cr_assert(tcp_stats(rig.engine)->conns_used == 1);
+    rig_advance(&rig, 1);
+    cr_assert(tcp_stats(rig.engine)->conns_used == 0);
     rig_close(&rig);
 }
 
