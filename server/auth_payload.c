@@ -7,8 +7,6 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
-#define STREAMING_PREFIX TEXT("STREAMING-")
-
 struct text auth_payload_literal(const struct http_head *head, const char *buffer,
                                  const struct s3_target *target)
 {

@@ -19,7 +19,6 @@
 #define SUPERBLOCK_LOG_SIZE (13ULL << 20)
 /* written and read back by the start-up self-test; holds nothing */
 #define SUPERBLOCK_SCRATCH_OFFSET (15ULL << 20)
-#define SUPERBLOCK_SCRATCH_SIZE (1ULL << 20)
 #define SUPERBLOCK_DATA_OFFSET (16ULL << 20) /* extents begin */
 #define SUPERBLOCK_STORE_ID_BYTES 16U
 

@@ -23,7 +23,6 @@ enum uring_class {
     URING_CLASS_RX,     /* netcore/rx */
     URING_CLASS_DEV,    /* storage devices */
     URING_CLASS_WAKE,   /* wake-ups from other threads */
-    URING_CLASS_MISC,   /* the loop's own */
     URING_CLASS_SIDE,   /* uring.c itself: the side ring has something */
     URING_CLASS_FILTER, /* filters above a receive backend: their helpers' wake-ups */
     URING_CLASS_COUNT

@@ -505,11 +505,6 @@ void zcrx_area_exhausted_arm(struct zcrx_area *area)
     (void)io_uring_register_zcrx_ctrl(&area->uring->ring, &ctrl); /* -EINVAL: it is armed already. */
 }
 
-uint64_t zcrx_area_copied_count(const struct zcrx_area *area)
-{
-    return area->kernel_stats != NULL ? __atomic_load_n(&area->kernel_stats[0], __ATOMIC_RELAXED) : 0;
-}
-
 uint64_t zcrx_area_copied_bytes(const struct zcrx_area *area)
 {
     return area->kernel_stats != NULL ? __atomic_load_n(&area->kernel_stats[1], __ATOMIC_RELAXED) : 0;

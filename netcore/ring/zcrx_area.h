@@ -141,7 +141,6 @@ void zcrx_area_exhausted_arm(struct zcrx_area *area);
 
 /* Bytes the kernel copied into the area because they were not received there; 0 where the kernel does not count. */
 uint64_t zcrx_area_copied_bytes(const struct zcrx_area *area);
-uint64_t zcrx_area_copied_count(const struct zcrx_area *area);
 
 #define ZCRX_SIZE_NONE UINT32_MAX
 

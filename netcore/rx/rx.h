@@ -231,9 +231,4 @@ void rx_conn_close(struct rx *rx, struct rx_id id, bool abortive);
 /* Drain: accepts no new connections from now on; the listening socket is closed. */
 void rx_accept_stop(struct rx *rx);
 
-static inline bool rx_id_equal(struct rx_id a, struct rx_id b)
-{
-    return a.index == b.index && a.generation == b.generation;
-}
-
 #endif

@@ -55,13 +55,6 @@ uint64_t tcp_checksum_add(uint64_t sum, const uint8_t *from, uint32_t len)
     return add_carry(sum, load_tail(from, len));
 }
 
-uint64_t tcp_checksum_copy(uint64_t sum, uint8_t *to, const uint8_t *from, uint32_t len)
-{
-    /* Two passes over at most one packet: the second finds it in the first-level cache. */
-    memcpy(to, from, len);
-    return tcp_checksum_add(sum, to, len);
-}
-
 static uint16_t fold_native(uint64_t sum)
 {
     sum = (sum & 0xffffffffU) + (sum >> 32);

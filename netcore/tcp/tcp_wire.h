@@ -145,8 +145,6 @@ uint32_t tcp_wire_emit(const struct tcp_out *out, uint8_t *buf, uint32_t payload
 
 /* Internet checksum, in pieces. `sum` is 0 at first; pieces but the last must be of even length. */
 uint64_t tcp_checksum_add(uint64_t sum, const uint8_t *from, uint32_t len);
-/* The same while copying. */
-uint64_t tcp_checksum_copy(uint64_t sum, uint8_t *to, const uint8_t *from, uint32_t len);
 /* Folds to 16 bits in host order, not complemented. */
 uint16_t tcp_checksum_fold(uint64_t sum);
 /* The sum of a piece that begins at an odd place. */
