@@ -597,8 +597,7 @@ static void check_listener(struct preflight *preflight, const struct conf *conf,
     check_cpus(preflight, what, &listener->cpus);
     check_credentials(preflight, what, listener->credentials);
     check_tls(preflight, what, listener);
-    bool is_bypass = listener->receive == CONF_RECEIVE_ZCRX || listener->receive == CONF_RECEIVE_AF_XDP;
-    if (is_bypass && !probe_has_capability(CAP_NET_ADMIN)) {
+    if (listener->receive == CONF_RECEIVE_ZCRX && !probe_has_capability(CAP_NET_ADMIN)) {
         report(preflight, PREFLIGHT_FAIL, what, "receive: %s needs CAP_NET_ADMIN",
                conf_receive_text(listener->receive));
     }

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/capability.h>
 #include <linux/netdev.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/probe.h"
 #include "server/tls_rx.h"
 
 /* ---- the listener's NIC ---------------------------------------------------------------------------------------- */
@@ -417,6 +419,21 @@ int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *
     return rc;
 }
 
+/* All that are missing, in one sentence: else each start would name the next. */
+static int xdp_allowed(struct err *err)
+{
+    bool has_admin = probe_has_capability(CAP_NET_ADMIN);
+    bool has_raw = probe_has_capability(CAP_NET_RAW);
+    bool has_bpf = probe_has_capability(CAP_BPF) || probe_has_capability(CAP_SYS_ADMIN);
+    if (has_admin && has_raw && has_bpf) {
+        return 0;
+    }
+    return err_set(
+        err, -EPERM,
+        "it needs%s%s%s; run as root, or let AmbientCapabilities= in the unit grant what is missing",
+        has_admin ? "" : " CAP_NET_ADMIN", has_raw ? "" : " CAP_NET_RAW", has_bpf ? "" : " CAP_BPF");
+}
+
 static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err)
 {
     const struct conf_listener *listener = &conf->listeners[index];
@@ -427,8 +444,12 @@ static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receiv
     }
     int rc = interface_of(listener, plan->interface, err);
     if (rc == 0 && strcmp(plan->interface, "lo") == 0) {
-        rc = err_set(err, -ENOTSUP, "lo has no device");
+        rc = err_set(err, -ENOTSUP, "lo has no device%s",
+                     listener->receive == CONF_RECEIVE_AF_XDP
+                         ? "; let `interface` name the NIC that peers come through"
+                         : "");
     }
+    rc = rc == 0 ? xdp_allowed(err) : rc;
     if (rc < 0) {
         return rc;
     }

@@ -41,7 +41,10 @@ static int uring_open_flags(struct uring *uring, const struct uring_options *opt
 static int uring_open_refused(int rc, struct err *err)
 {
     if (rc == -ENOMEM) {
-        return err_set(err, rc, "io_uring: not enough memory for the ring; free memory or lower workers");
+        return err_set(err, rc,
+                       "io_uring: not enough memory for the ring; free memory, lower workers, or raise the "
+                       "limit of locked "
+                       "memory (ulimit -l, LimitMEMLOCK= in the unit)");
     }
     if (rc == -EPERM) {
         return err_set(err, rc,

@@ -293,8 +293,10 @@ void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host
         nic_plan_refuse(plan, "%s: the interface is down; ip link set dev %s up", state->name, state->name);
     }
     if (state->xdp_attached) {
-        nic_plan_refuse(plan, "%s: another XDP program is attached; ip link set dev %s xdp off", state->name,
-                        state->name);
+        nic_plan_refuse(plan,
+                        "%s: another XDP program is attached; ip link set dev %s xdp off, or end the program "
+                        "that holds it (bpftool link shows whose it is)",
+                        state->name, state->name);
     }
     for (uint32_t i = 0; i < state->queue_count && i < NIC_QUEUES_MAX; i++) {
         if (state->queues[i].zcrx || state->queues[i].dmabuf) {

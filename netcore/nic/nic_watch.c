@@ -203,7 +203,8 @@ static void watch_link(struct nic_watch *watch, const struct nlmsghdr *message)
         nic->is_removed = true;
         watch->removals++;
         LOG_ERR("nic_removed", "interface=%s remedy=%s", nic->name,
-                LOG_Q("its listeners receive nothing any more; start the node again when it is back"));
+                LOG_Q("zcrx listeners receive nothing before the node starts again; af_xdp goes on when it "
+                      "is back"));
         return;
     }
     bool is_up = (info->ifi_flags & IFF_UP) != 0 && (info->ifi_flags & IFF_RUNNING) != 0;

@@ -80,7 +80,9 @@ int xsk_program_refused(int rc, bool is_attach, const char *interface, struct er
          "loading an XDP program needs CAP_BPF and CAP_NET_ADMIN (before Linux 5.8: CAP_SYS_ADMIN)"},
         {-ENOSYS, false, "the kernel has no BPF (CONFIG_BPF_SYSCALL)"},
         {-EPERM, true, "attaching an XDP program needs CAP_NET_ADMIN"},
-        {-EBUSY, true, "another XDP program is attached; ip link set dev NAME xdp off"},
+        {-EBUSY, true,
+         "another XDP program is attached; ip link set dev NAME xdp off, or end the program that holds it "
+         "(bpftool link shows whose it is)"},
         {-EEXIST, true,
          "another XDP program is attached, or a queue belongs to zero-copy receive of io_uring"},
         {-EOPNOTSUPP, true, "the driver has no XDP"},

@@ -546,6 +546,21 @@ static void tell_partial(struct xdp_hub *hub)
     hub->partial_told = count;
 }
 
+/* Frames above the MTU of the interface are dropped on their way in and out, whatever was agreed before. */
+static void mtu_follow(struct xdp_hub *hub)
+{
+    uint32_t mtu = xdp_interface_mtu(hub->interface);
+    if (mtu == 0 || mtu == hub->mtu) {
+        return;
+    }
+    hub->mtu = mtu;
+    tcp_mtu(hub->engine, mtu);
+    LOG_WRN("xdp_mtu", "interface=%s mtu=%u note=%s", hub->interface, mtu,
+            mtu > hub->mtu_opened
+                ? LOG_Q("larger packets than at the start are not agreed on before the node starts again")
+                : LOG_Q("connections keep to it; what peers agreed on before and is larger is lost"));
+}
+
 /* What no event tells: a program taken off, an interface gone, a driver that sleeps on a missed wake-up or completes nothing. */
 static void watch(struct xdp_hub *hub)
 {
@@ -555,6 +570,7 @@ static void watch(struct xdp_hub *hub)
     bool is_busy = tcp_stats(hub->engine)->conns_used > 0 || hub->state != XDP_HUB_OPEN;
     hub->watch_ns = hub->now_ns + (is_busy ? WATCH_BUSY_NS : WATCH_IDLE_NS);
     (void)xdp_port_watch(hub->port, hub->now_ns); /* It tells; frames come again once it is attached. */
+    mtu_follow(hub);
     for (uint32_t i = 0; i < hub->lane_count && hub->state == XDP_HUB_OPEN; i++) {
         struct xdp_lane *lane = &hub->lanes[i];
         if (xsk_health(&lane->xsk) == XSK_LOST) {
@@ -786,6 +802,7 @@ static int hub_open_parts(struct xdp_hub *hub, const struct rx_options *options,
     }
     hub->want_multi = interface.mtu > MTU_ONE_FRAME;
     hub->nic_ring = interface.nic_ring;
+    hub->mtu = hub->mtu_opened = interface.mtu;
     rc = engine_open(hub, interface.mtu, err);
     if (rc < 0) {
         return rc;

@@ -49,6 +49,7 @@ struct xdp_hub {
     int32_t buf_index;
     bool want_multi;
     uint32_t nic_ring;
+    uint32_t mtu, mtu_opened; /* of the interface: now, and when buffers were made */
     struct tcp_engine *engine;
     void *engine_memory;
     struct xdp_lane *lanes;

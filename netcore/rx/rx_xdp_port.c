@@ -110,6 +110,12 @@ int xdp_interface_read(const char *name, struct xdp_interface *interface, struct
     return 0;
 }
 
+uint32_t xdp_interface_mtu(const char *name)
+{
+    struct ifreq ifr = {0};
+    return interface_ioctl(name, SIOCGIFMTU, &ifr) == 0 ? (uint32_t)ifr.ifr_mtu : 0;
+}
+
 bool xdp_interface_is_running(const char *name)
 {
     struct ifreq ifr = {0};

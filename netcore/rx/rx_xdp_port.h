@@ -20,6 +20,8 @@ struct xdp_interface {
 /* Asks the kernel. */
 int xdp_interface_read(const char *name, struct xdp_interface *interface, struct err *err);
 bool xdp_interface_is_running(const char *name);
+/* 0: there is no such interface. */
+uint32_t xdp_interface_mtu(const char *name);
 /* Says in the log what is odd about an address on an interface: another interface has it, or routes lead elsewhere. */
 void xdp_interface_advise(const char *name, const struct sockaddr_storage *address);
 

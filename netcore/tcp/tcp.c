@@ -166,6 +166,8 @@ int tcp_init(void *mem, size_t size, const struct tcp_config *config, struct tcp
     engine->heap = (struct tcp_node **)(base + layout.heap);
     engine->frames = (struct tcp_frame *)(base + layout.frames);
     engine->replies = (struct tcp_reply *)(base + layout.replies);
+    engine->mtu = complete.mtu;
+    engine->send_mtu = complete.send_mtu;
     pools_init(engine);
     /* RFC 7323 section 2.3: the smallest shift that can tell of all a connection may hold; finer steps shrink less. */
     while (engine->rcv_wscale < 14 &&

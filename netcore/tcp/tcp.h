@@ -187,6 +187,9 @@ void tcp_close(struct tcp_engine *engine, uint64_t now_ns, struct tcp_id id);
 /* Ends a connection at once, by RST. Queued sends end with -ECANCELED. */
 void tcp_abort(struct tcp_engine *engine, uint64_t now_ns, struct tcp_id id);
 
+/* The MTU of the interface is another one now: connections to come are offered no more, nor sent; those that are there are sent no more.
+ * It goes no higher than the configuration's `mtu`, for which buffers were made. */
+void tcp_mtu(struct tcp_engine *engine, uint32_t mtu);
 /* The path to a peer takes IP packets of at most `mtu` bytes: an ICMP "too big" that quoted a segment of ours with sequence
  * number `seq`. Believed only if that segment is in flight (RFC 5927). True if a connection changed. */
 bool tcp_too_big(struct tcp_engine *engine, const struct tcp_tuple *tuple, uint32_t seq, uint32_t mtu);

@@ -19,6 +19,7 @@
 #define INITIAL_RTO_NS NS_PER_S /* RFC 6298 section 2 */
 #define RECALL_WAIT_NS NS_PER_S /* a recalled peer that acknowledges nothing for so long is reset */
 #define MSS_GUESS 536U          /* of what the peer sends, until its first segment */
+#define MTU_MIN 576U            /* what every IPv4 host takes (RFC 1122 section 3.3.2) */
 #define SEND_MAX (1U << 30)     /* far below half of the sequence space */
 
 void tcp_conn_mss(struct tcp_conn *conn)
@@ -46,7 +47,7 @@ void tcp_conn_open(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *
     conn->ts_recent_ns = now_ns;
     conn->heard_ns = now_ns;
     conn->snd_wnd_max = conn->snd_wnd;
-    conn->path_mtu = engine->config.send_mtu;
+    conn->path_mtu = engine->send_mtu;
     tcp_conn_mss(conn);
     conn->cwnd = tcp_cwnd_initial(conn->mss);
     conn->ssthresh = TCP_CWND_MAX;
@@ -330,6 +331,36 @@ void tcp_abort(struct tcp_engine *engine, uint64_t now_ns, struct tcp_id id)
     tcp_conn_settle(engine, conn);
 }
 
+/* What is in flight was dropped on the way, not lost to congestion: it is sent again in smaller pieces at once. */
+static void path_narrowed(struct tcp_engine *engine, struct tcp_conn *conn, uint32_t mtu)
+{
+    TCP_COUNT(engine, mtu_reductions);
+    conn->path_mtu = mtu;
+    conn->mss_proven = conn->mss_tried = false;
+    tcp_conn_mss(conn);
+    if (conn->snd_una != conn->snd_nxt) {
+        conn->recovery = TCP_RECOVERY_LOSS;
+        conn->recovery_point = conn->snd_nxt;
+        conn->high_rxt = conn->snd_una;
+        conn->rtt_timing = false;
+        tcp_node_out(engine, &conn->node);
+    }
+}
+
+void tcp_mtu(struct tcp_engine *engine, uint32_t mtu)
+{
+    engine->mtu = max_u32(min_u32(mtu, engine->config.mtu), MTU_MIN);
+    engine->send_mtu = min_u32(engine->mtu, engine->config.send_mtu);
+    for (uint32_t i = 0; i < engine->config.conns_max; i++) {
+        struct tcp_conn *conn = &engine->conns[i];
+        bool is_sending = conn->node.kind == TCP_KIND_CONN && conn->state != TCP_STATE_DEAD &&
+                          conn->state != TCP_STATE_SYN_SENT;
+        if (is_sending && conn->path_mtu > engine->send_mtu) {
+            path_narrowed(engine, conn, engine->send_mtu);
+        }
+    }
+}
+
 bool tcp_too_big(struct tcp_engine *engine, const struct tcp_tuple *tuple, uint32_t seq, uint32_t mtu)
 {
     struct tcp_node *node = tcp_node_find(engine, tuple);
@@ -340,15 +371,6 @@ bool tcp_too_big(struct tcp_engine *engine, const struct tcp_tuple *tuple, uint3
         TCP_COUNT(engine, too_big_ignored);
         return false;
     }
-    TCP_COUNT(engine, mtu_reductions);
-    conn->path_mtu = max_u32(mtu, floor);
-    conn->mss_proven = conn->mss_tried = false;
-    tcp_conn_mss(conn);
-    /* What is in flight was dropped on the way, not lost to congestion: send it again in smaller pieces at once. */
-    conn->recovery = TCP_RECOVERY_LOSS;
-    conn->recovery_point = conn->snd_nxt;
-    conn->high_rxt = conn->snd_una;
-    conn->rtt_timing = false;
-    tcp_node_out(engine, &conn->node);
+    path_narrowed(engine, conn, max_u32(mtu, floor));
     return true;
 }

@@ -269,6 +269,7 @@ struct tcp_engine {
     struct list events[TCP_LISTENS_MAX + 1]; /* by listener; the last: of tcp_connect */
     uint32_t events_count;                   /* connections in them */
     uint8_t rcv_wscale;
+    uint32_t mtu, send_mtu; /* now; at most the configuration's */
     uint16_t ip_id;
     bool strays_deferred, is_stray; /* of the input under way */
     uint64_t cookie_ns;             /* when a cookie was sent last; 0: never */

@@ -136,7 +136,7 @@ uint32_t tcp_ts_offset(const struct tcp_engine *engine, const struct tcp_tuple *
 
 uint16_t tcp_mss_own(const struct tcp_engine *engine, const struct tcp_tuple *tuple)
 {
-    return (uint16_t)(engine->config.mtu - (tuple->version == 4 ? 40 : 60));
+    return (uint16_t)(engine->mtu - (tuple->version == 4 ? 40 : 60));
 }
 
 /* What a SYN (or SYN+ACK) offers, as far as our configuration goes along. */

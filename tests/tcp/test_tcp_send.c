@@ -819,6 +819,34 @@ Test(tcp_send, black_hole_on_a_proven_path_needs_six_timeouts)
     rig_close(&rig);
 }
 
+/* Somebody lowers the MTU of the interface: what is under way was dropped there, and new peers are told. */
+Test(tcp_send, a_smaller_mtu_of_the_interface_holds_for_all_connections)
+{
+    struct peer second;
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 2000, 1) == 0);
+    EXPECT_DATA(1, MSS);
+    EXPECT_DATA(1 + MSS, 2000 - MSS);
+    tcp_mtu(rig.engine, 1300);
+    EXPECT_DATA(1, 1248);
+    IN(.ack = 2001);
+    tcp_mtu(rig.engine, 1280); /* nothing is under way */
+    cr_assert(put(2000, 2000, 2) == 0);
+    EXPECT_DATA(2001, 1228);
+    rig_drain_out(&rig);
+    struct tcp_id first = rig.id;
+    rig_peer_init(&rig, &second, 2, 4);
+    rig.peer = &second;
+    IN(.flags = TCP_SYN, .seq = 0, .options = (struct tcp_options){.mss = 1460});
+    cr_assert(rig_out(&rig) != NULL && rig.seg.options.mss == 1240);
+    tcp_mtu(rig.engine, 9000); /* not above what buffers were made for */
+    IN(.flags = TCP_SYN, .seq = 0, .options = (struct tcp_options){.mss = 1460});
+    cr_assert(rig_out(&rig) != NULL && rig.seg.options.mss == 1460);
+    tcp_abort(rig.engine, rig.now, first);
+    rig_drain_out(&rig);
+    rig_close(&rig);
+}
+
 Test(tcp_send, black_hole_falls_back_after_three_timeouts)
 {
     start(&(struct tcp_config){0});
