@@ -48,6 +48,15 @@ def program(name):
     raise Missing(f"{name} is not installed")
 
 
+def program_of_release(name):
+    """One that not every release has: then nothing could have been installed."""
+    try:
+        return program(name)
+    except Missing:
+        known = subprocess.run(["sh", "-c", f"apt-cache show {name} 2>/dev/null"], capture_output=True).stdout
+        raise Missing(f"{name} is not installed" if known else f"host: this release has no package {name}")
+
+
 def run(command, env, data=None, cwd=None, timeout=120):
     done = subprocess.run(command, env=env, input=data, stdin=subprocess.DEVNULL if data is None else None, capture_output=True,
                           timeout=timeout, cwd=cwd)
@@ -614,6 +623,91 @@ class Curl(Driver):
             self.told(self.command(*more, "-T", self.files["large"], self.object("k", ABSENT)), "NoSuchBucket")
 
 
+class Minio(Driver):
+    """MinIO's client, Debian's minio-client."""
+
+    name = "minio-client"
+
+    @classmethod
+    def version(cls):
+        program_of_release("minio-client")
+        out = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "minio-client"], capture_output=True).stdout.decode()
+        return out.partition("-")[0].rpartition("~")[2] or "?"  # 0.0~DATE-REVISION
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        scheme, _, host = self.url.partition("://")
+        keys = "" if self.anonymous else f"{KEY}:{SECRET}@"
+        self.env.update({"MC_HOST_ps": f"{scheme}://{keys}{host}", "MC_CONFIG_DIR": os.path.join(self.folder, "mc"),
+                         "MC_QUIET": "true", "MC_NO_COLOR": "true", "MC_DISABLE_PAGER": "true"})
+        if scheme == "https":
+            self.env["SSL_CERT_FILE"] = self.place.ca
+
+    def command(self, *arguments):
+        return [program("minio-client"), *arguments]
+
+    def mc(self, *arguments, data=None):
+        return run(self.command(*arguments), self.env, data)
+
+    def object(self, key, bucket=None):
+        return f"ps/{bucket or self.bucket}/{key}"
+
+    def small(self):
+        for name in ("empty", "small"):
+            self.mc("cp", self.files[name], self.object(name))
+            self.stored(name, name)
+        self.mc("cp", "--checksum", "CRC32C", self.files["small"], self.object("summed"))
+        self.stored("summed", "small")
+        self.mc("cp", self.object("small"), self.back)
+        self.fetched("small")
+        self.mc("cp", self.object("small"), self.object("copied"))
+        self.stored("copied", "small")
+
+    def large(self):
+        self.mc("put", "--disable-multipart", self.files["large"], self.object("large"))
+        self.stored("large", "large")
+        self.mc("get", self.object("large"), self.back)
+        self.fetched("large")
+
+    def multipart(self):
+        self.mc("put", "--part-size", "5MiB", self.files["large"], self.object("multipart"))
+        self.stored("multipart", "large")
+        self.in_parts("multipart")
+
+    def stream(self):
+        self.mc("pipe", self.object("stream"), data=self.data["large"])
+        self.stored("stream", "large")
+
+    def ranges(self):
+        same(self.mc("cat", "--offset", "100", self.object("large", SHARED)), self.data["large"][100:], "from an offset")
+        same(self.mc("cat", "--tail", "5", self.object("large", SHARED)), self.data["large"][-5:], "tail")
+
+    def list(self):
+        out = self.mc("--json", "ls", "--recursive", "ps/" + PAGING)
+        self.listed([json.loads(line)["key"] for line in out.decode().splitlines()])
+
+    def delete(self):
+        self.seed_deletes()
+        self.mc("rm", "--recursive", "--force", self.object("del/"))
+        self.all_deleted()
+
+    def odd_keys(self):
+        self.mc("cp", "--recursive", self.place.odd_folder + "/", self.object("odd/"))
+        self.odd_stored()
+        back = os.path.join(self.folder, "odd-back")
+        self.mc("cp", "--recursive", self.object("odd/"), back)
+        self.odd_fetched(back)
+
+    def overwrite(self):
+        self.overwritten_while_piped(self.command("cat", self.object("busy")),
+                                     lambda: self.mc("cp", self.files["other"], self.object("busy")))
+
+    def early_error(self):
+        # Its own words for NoSuchBucket.
+        self.told(self.command("put", "--disable-multipart", self.files["large"], self.object("k", ABSENT)),
+                  f"Bucket `{ABSENT}` does not exist")
+
+
 class Libs3(Driver):
     """Signs with version 2 only: what matters is that it is told so."""
 
@@ -751,4 +845,4 @@ class MinioJs(NodeLibrary):
         return npm_version("minio")
 
 
-DRIVERS = [Awscli, Boto3, Rclone, S3cmd, S4cmd, Restic, Curl, AwsSdk, MinioJs, Libs3]
+DRIVERS = [Awscli, Boto3, Rclone, S3cmd, S4cmd, Restic, Curl, AwsSdk, MinioJs, Minio, Libs3]
