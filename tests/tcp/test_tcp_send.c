@@ -684,6 +684,69 @@ Test(tcp_send, after_a_pause_no_more_than_the_initial_window_leaves_at_once)
     rig_close(&rig);
 }
 
+/* RFC 6298 section 5.3: what is on the way gets its time from the last ACK on, not from when it left. */
+Test(tcp_send, ack_of_a_part_starts_the_timer_anew)
+{
+    start(&(struct tcp_config){0});
+    cr_assert(put(0, 2 * MSS, 1) == 0);
+    drain_data();
+    rig_advance(&rig, 900 * RIG_MS);
+    IN(.ack = 1 + MSS);
+    EXPECT_NONE();
+    cr_assert(tcp_poll_at(rig.engine) - rig.now > 900 * RIG_MS);
+    cr_assert(COUNT(rto_fired) == 0);
+    rig_close(&rig);
+}
+
+/* Slow is not gone: the patience is for a peer that acknowledges nothing. */
+Test(tcp_send, peer_that_takes_a_little_now_and_then_is_kept)
+{
+    start(&(struct tcp_config){.user_timeout_ns = 10 * NS_PER_S});
+    cr_assert(put(0, 5 * MSS, 1) == 0);
+    drain_data();
+    for (uint32_t i = 1; i <= 4; i++) {
+        for (uint32_t k = 0; k < 8; k++) {
+            rig_advance(&rig, NS_PER_S);
+            rig_drain_out(&rig);
+        }
+        IN(.ack = 1 + i * MSS);
+        rig_drain_out(&rig);
+    }
+    cr_assert(rig.resets == 0 && COUNT(rto_fired) > 4);
+    rig_close(&rig);
+}
+
+/* RFC 9293 section 3.10.7.4: SND.WL1. A segment that was overtaken says what was, not what is. */
+Test(tcp_send, window_of_an_overtaken_segment_is_not_taken)
+{
+    start(&(struct tcp_config){0});
+    IN(.seq = NEXT + 2000, .len = 100, .window = 4096);
+    IN(.len = 100, .window = 0);
+    rig_drain_out(&rig);
+    cr_assert(put(0, MSS, 1) == 0);
+    EXPECT_DATA(1, MSS);
+    rig_close(&rig);
+}
+
+/* RFC 6582 section 3.2, step 3: what a partial ACK takes was counted by duplicates before, and is not to be counted twice. */
+Test(tcp_send, partial_ack_without_sack_lets_nothing_new_out_too_early)
+{
+    start_without(true, false);
+    cr_assert(put(0, 20 * MSS, 1) == 0);
+    cr_assert(drain_data() == 1 + 10 * MSS);
+    for (uint32_t i = 0; i < 4; i++) {
+        IN();
+        if (i != 3) {
+            EXPECT_DATA(i < 2 ? 1 + (10 + i) * MSS : 1, MSS);
+        }
+        EXPECT_NONE();
+    }
+    IN(.ack = 1 + 4 * MSS);
+    EXPECT_DATA(1 + 4 * MSS, MSS);
+    EXPECT_NONE(); /* 8 are on the way, one has arrived, 6 are allowed */
+    rig_close(&rig);
+}
+
 /* RFC 9293 section 3.10.7.4: the window is taken only with an ACK that is not from the past. */
 Test(tcp_send, window_of_an_old_ack_is_not_taken)
 {
