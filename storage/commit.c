@@ -20,6 +20,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "storage/lateness.h"
 
 #define BATCH_MAX 256U
 #define PART_SIZE_MIN_DEFAULT (5 * MIB)
@@ -32,9 +33,10 @@ struct device {
     bool is_suspect;
     bool is_flushing;
     uint64_t flush_began_ns;
-    uint64_t flush_covers; /* puts that had arrived when the running flush began */
-    uint64_t covered;      /* puts covered by the latest flush that succeeded */
-    uint64_t wanted;       /* latest put that waits for this device */
+    uint64_t flush_noticed_ns; /* lateness.h */
+    uint64_t flush_covers;     /* puts that had arrived when the running flush began */
+    uint64_t covered;          /* puts covered by the latest flush that succeeded */
+    uint64_t wanted;           /* latest put that waits for this device */
 };
 
 /* One item of a batch. */
@@ -318,6 +320,7 @@ static void start_flush(struct commit *commit, uint32_t number, uint64_t now_ns)
     struct device *device = &commit->devices[number];
     device->is_flushing = true;
     device->flush_began_ns = now_ns;
+    device->flush_noticed_ns = 0;
     device->flush_covers = commit->arrivals;
     if (commit->options.skip_flush) {
         commit_flush_done(commit, number, 0, now_ns);
@@ -373,14 +376,15 @@ static uint64_t watch_flushes(struct commit *commit, uint64_t now_ns)
         if (!device->is_flushing || device->is_suspect) {
             continue;
         }
-        uint64_t due = device->flush_began_ns + commit->options.flush_deadline_ns;
-        if (due <= now_ns) {
+        uint64_t deadline = commit->options.flush_deadline_ns;
+        if (lateness_look(&device->flush_noticed_ns, device->flush_began_ns, deadline, now_ns)) {
             device->is_suspect = true;
             is_one_late = true;
             commit->ops->device_state(commit->ctx, i, STORE_DEVICE_SUSPECT,
                                       "flush has not answered within its deadline");
-        } else if (due < next) {
-            next = due;
+        } else {
+            uint64_t due = lateness_due_ns(device->flush_noticed_ns, device->flush_began_ns, deadline);
+            next = due < next ? due : next;
         }
     }
     if (is_one_late) {

@@ -160,8 +160,9 @@ enum watch_kind { WATCH_READ, WATCH_WRITE, WATCH_KINDS };
 
 struct port_watch {
     uint32_t in_flight;
-    uint64_t bytes;    /* in flight */
-    uint64_t moved_ns; /* last answer, or the beginning of what is in flight */
+    uint64_t bytes;      /* in flight */
+    uint64_t moved_ns;   /* last answer, or the beginning of what is in flight */
+    uint64_t noticed_ns; /* lateness.h */
     bool is_late;
 };
 

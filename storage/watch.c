@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "storage/lateness.h"
 #include "storage/port_int.h"
 
 static uint64_t watch_deadline_ns(const struct store_port *port, enum watch_kind kind)
@@ -27,6 +28,7 @@ void port_watch_begin(struct store_port *port, uint32_t device, enum watch_kind 
     struct port_watch *watch = &port->watches[device][kind];
     if (watch->in_flight++ == 0) {
         watch->moved_ns = port->now_ns;
+        watch->noticed_ns = 0;
     }
     watch->bytes += bytes;
 }
@@ -39,6 +41,7 @@ void port_watch_end(struct store_port *port, uint32_t device, enum watch_kind ki
     watch->in_flight--;
     watch->bytes -= bytes;
     watch->moved_ns = port->now_ns;
+    watch->noticed_ns = 0;
     if (watch->is_late) {
         watch->is_late = false;
         dev_suspect_set(port_dev(port, device), false);
@@ -97,22 +100,31 @@ static void watch_late(struct store_port *port, uint32_t device, enum watch_kind
     }
 }
 
-/* When this device becomes late if it stays silent. */
+static bool watch_is_on(const struct store_port *port, uint32_t device, enum watch_kind kind)
+{
+    const struct port_watch *watch = &port->watches[device][kind];
+    return watch->in_flight > 0 && !watch->is_late && watch_deadline_ns(port, kind) > 0;
+}
+
+/* When to look at this device if it stays silent. */
 static uint64_t watch_due_ns(const struct store_port *port, uint32_t device, enum watch_kind kind)
 {
     const struct port_watch *watch = &port->watches[device][kind];
-    uint64_t deadline_ns = watch_deadline_ns(port, kind);
-    bool is_watched = watch->in_flight > 0 && !watch->is_late && deadline_ns > 0;
-    return is_watched ? watch->moved_ns + deadline_ns : TIME_NEVER;
+    return watch_is_on(port, device, kind)
+               ? lateness_due_ns(watch->noticed_ns, watch->moved_ns, watch_deadline_ns(port, kind))
+               : TIME_NEVER;
 }
 
 void port_watch(struct store_port *port)
 {
     for (uint32_t device = 0; device < port->store->device_count; device++) {
         for (uint32_t kind = 0; kind < WATCH_KINDS; kind++) {
-            if (watch_due_ns(port, device, kind) <= port->now_ns) {
+            struct port_watch *watch = &port->watches[device][kind];
+            if (watch_is_on(port, device, kind) &&
+                lateness_look(&watch->noticed_ns, watch->moved_ns, watch_deadline_ns(port, kind),
+                              port->now_ns)) {
                 watch_late(port, device, kind);
-            } else if (port->watches[device][kind].is_late) {
+            } else if (watch->is_late) {
                 dev_suspect_set(port_dev(port, device), true); /* Others may have had an answer. */
             }
         }

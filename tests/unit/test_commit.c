@@ -308,6 +308,10 @@ Test(commit, hanging_device_is_suspect_and_delays_nobody_else)
     fake.now_ns += 60 * NS_PER_S;
     item_make(&fake, &healthy, "healthy", 2);
     submit(&fake, &healthy);
+    cr_assert_eq(fake.state[0], STORE_DEVICE_OK,
+                 "nobody has looked for a minute: it may have been us who stood still");
+    fake.now_ns += 600 * NS_PER_MS;
+    turn(&fake);
     cr_assert_eq(fake.state[0], STORE_DEVICE_SUSPECT);
     cr_assert_eq(fake.answered, 1, "who waits for the device is told");
     cr_assert_eq(stuck.put.status, ERR_DEVICE_FAILED);

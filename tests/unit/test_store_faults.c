@@ -520,6 +520,37 @@ Test(store_faults, a_write_begun_after_a_long_sleep_has_its_whole_deadline)
     free(bytes);
 }
 
+/* The process stands still for longer than the deadline with a write under way (SIGSTOP, a paused virtual machine): the device had its
+ * time, but nobody asked it. */
+Test(store_faults, a_process_that_stood_still_does_not_blame_its_device)
+{
+    struct store_rig rig;
+    uint8_t *bytes = make(64 * KIB, 6);
+    static const struct store_attributes attributes = {.etag = "e"};
+    rig_open(&rig, "faults-still", 1);
+    hang(&rig, 0, DEV_WRITE);
+    struct store_put *put = store_rig_begin(&rig, "a", 64 * KIB);
+    store_rig_append(&rig, put, bytes, 64 * KIB, 0);
+    store_put_finish(put, &attributes, NULL);
+    for (uint32_t turn = 0; turn < 100; turn++) {
+        store_rig_turn(&rig);
+    }
+    for (uint32_t times = 0; times < 3; times++) {
+        rig.now_ns += 60 * NS_PER_S;
+        store_rig_turn(&rig);
+        cr_expect_eq(state_of(&rig, 0), STORE_DEVICE_OK, "time %u", times);
+    }
+    unhang(&rig, 0);
+    for (uint32_t turn = 0; store_put_state(put) != STORE_PUT_DONE; turn++) {
+        cr_assert_lt(turn, 1000U, "the put is answered");
+        cr_assert_eq(store_put_state(put), STORE_PUT_OPEN);
+        store_rig_turn(&rig);
+    }
+    store_put_free(put);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
 /* The same for reads: a download of a silent device ends with an error, one of another goes on. */
 Test(store_faults, a_hanging_read_fails_its_downloads_and_no_others)
 {
