@@ -17,10 +17,13 @@
 #include "tcp/tcp_int.h"
 
 #define INITIAL_RTO_NS NS_PER_S /* RFC 6298 section 2 */
-#define RECALL_WAIT_NS NS_PER_S /* a recalled peer that acknowledges nothing for so long is reset */
-#define MSS_GUESS 536U          /* of what the peer sends, until its first segment */
-#define MTU_MIN 576U            /* what every IPv4 host takes (RFC 1122 section 3.3.2) */
-#define SEND_MAX (1U << 30)     /* far below half of the sequence space */
+/* A recalled peer that acknowledges nothing for so long is reset, once so many retransmissions have gone unanswered: a lossy wire loses
+ * two in a row. */
+#define RECALL_WAIT_NS NS_PER_S
+#define RECALL_TRIES 4U
+#define MSS_GUESS 536U      /* of what the peer sends, until its first segment */
+#define MTU_MIN 576U        /* what every IPv4 host takes (RFC 1122 section 3.3.2) */
+#define SEND_MAX (1U << 30) /* far below half of the sequence space */
 
 void tcp_conn_mss(struct tcp_conn *conn)
 {
@@ -57,6 +60,7 @@ void tcp_conn_open(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn *
     conn->rto_shift = 0;
     conn->rtx_ns = TIME_NEVER;
     conn->stalled_ns = 0;
+    conn->timeouts = 0;
     conn->user_timeout_ns = engine->config.user_timeout_ns;
     conn->keepalive_ns = engine->config.keepalive_ns;
     if (conn->listener < TCP_LISTENS_MAX) {
@@ -153,7 +157,7 @@ static void retransmit_timer(struct tcp_engine *engine, uint64_t now_ns, struct 
         return;
     }
     /* A recall waits for what is in flight: others need the memory. */
-    bool is_wanted = conn->recalled && conn->snd_una != conn->snd_nxt;
+    bool is_wanted = conn->recalled && conn->snd_una != conn->snd_nxt && conn->timeouts >= RECALL_TRIES;
     uint64_t patience_ns =
         is_wanted && conn->user_timeout_ns > RECALL_WAIT_NS ? RECALL_WAIT_NS : conn->user_timeout_ns;
     if (conn->stalled_ns != 0 && now_ns - conn->stalled_ns >= patience_ns) {

@@ -202,6 +202,7 @@ struct tcp_conn {
     uint64_t rtt_start_ns;
     uint64_t rtx_ns;     /* deadline: retransmission, or probe of a closed window */
     uint64_t stalled_ns; /* since when nothing was acknowledged; 0: nothing is outstanding */
+    uint32_t timeouts;   /* of what is in flight, since something was acknowledged last */
     uint64_t idle_ns;    /* deadline: keepalive, or the end of FIN_WAIT_2 */
     uint64_t user_timeout_ns, keepalive_ns;
     uint32_t keepalives; /* unanswered */

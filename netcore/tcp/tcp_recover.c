@@ -267,6 +267,7 @@ static void progress(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn
         conn->dup_bytes -= min_u32(conn->dup_bytes, beyond);
     }
     conn->stalled_ns = conn->snd_una == conn->snd_nxt ? 0 : now_ns;
+    conn->timeouts = 0;
     if (conn->snd_una == conn->snd_nxt) {
         conn->rtx_ns = TIME_NEVER;
     } else {
@@ -400,6 +401,7 @@ void tcp_recover_timeout(struct tcp_engine *engine, uint64_t now_ns, struct tcp_
         reduce(conn);
     }
     conn->rto_shift += conn->rto_shift < 16;
+    conn->timeouts++;
     conn->rtt_timing = false; /* Karn: what is sent again measures nothing */
     conn->timeout_ts = tcp_ts_clock(now_ns, conn->terms.ts_offset);
     tcp_rtx_arm(conn, now_ns);
