@@ -58,6 +58,11 @@ static bool input_unacceptable(struct tcp_engine *engine, uint64_t now_ns, struc
         tcp_ack_soon(engine, conn);
         return !(segment->flags & TCP_SYN);
     }
+    if (end == conn->rcv_nxt - 1 && segment->len == 0 && conn->rcv_nxt == conn->rcv_edge) {
+        TCP_COUNT(engine, zero_window_probes_in); /* Linux asks without payload, like a keepalive. */
+        tcp_conn_challenge(engine, now_ns, conn);
+        return false;
+    }
     TCP_COUNT(engine, drop_out_of_window);
     if (segment->len > 0 && seq_le(end, conn->rcv_nxt) &&
         seq_lt(conn->rcv_nxt - conn->window_max - 1, segment->seq)) {

@@ -452,6 +452,9 @@ Test(tcp_window, zero_window_probe_is_answered_and_not_taken)
     cr_assert(rig.seg.window == 0 && rig.seg.options.sack_count == 0);
     EXPECT_NONE();
     cr_assert(rig.received == received && COUNT(zero_window_probes_in) == 1);
+    IN(.seq = NEXT - 1); /* as Linux asks */
+    EXPECT_ACK(NEXT);
+    cr_assert(rig.received == received && COUNT(zero_window_probes_in) == 2);
     rig_close(&rig);
 }
 
