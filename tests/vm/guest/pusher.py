@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""pusher.py HOST PORT BUCKET CONNECTIONS SIZE SEED [put|get] [aligned]: an S3 client that varies what a head looks like on the wire.
+"""pusher.py HOST[,HOST] PORT BUCKET CONNECTIONS SIZE SEED [put|get] [aligned] [together] [sender=NAME]: an S3 client that varies what a head looks like
+on the wire.
 
 Each connection PUTs one object of SIZE bytes (give or take a few hundred, seeded) with a head padded to a random length,
-sometimes waiting for 100 Continue, sometimes gluing head and body together, then reads it back and compares (put and get: only the one or the other; aligned: heads have lengths that are
-multiples of 4).  Prints
-`pushed BYTES bad COUNT first ERROR` and exits 0 when nothing was bad.
+sometimes waiting for 100 Continue, sometimes gluing head and body together, then reads it back and compares (put and get: only
+the one or the other; aligned: heads have lengths that are multiples of 4; together: none reads before all have put, so that all
+connections are open at once; sender: congestion control of its sockets).  Several hosts take turns.  Prints `pushed BYTES bad COUNT first ERROR` and exits 0 when nothing was bad.
 """
 import random
 import socket
@@ -81,21 +82,29 @@ def get(connection, stream, path, body):
 
 def main():
     host, port, bucket, connections, size, seed = sys.argv[1:7]
-    only, aligned = [word for word in sys.argv[7:] if word != "aligned"], "aligned" in sys.argv[7:]
+    only = [word for word in sys.argv[7:] if word in ("put", "get")]
+    aligned, together = ("aligned" in sys.argv[7:]), "together" in sys.argv[7:]
+    sender = [word.removeprefix("sender=") for word in sys.argv[7:] if word.startswith("sender=")]
     port, connections, size, seed = int(port), int(connections), int(size), int(seed)
-    errors, lock, total = [], threading.Lock(), [0]
+    errors, lock, total, hosts = [], threading.Lock(), [0], host.split(",")
+    all_have_put = threading.Barrier(connections)
 
     def one(number):
         dice = random.Random(seed * 1000 + number)
         body = Body(dice.random(), max(0, size + dice.randrange(-300, 300)))
         path = f"/{bucket}/{seed}/{number}"
         try:
-            with socket.create_connection((host, port), timeout=600) as connection:
+            with socket.create_connection((hosts[number % len(hosts)], port), timeout=600) as connection:
+                for name in sender:  # The kernel refuses one that it does not have.
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
                 stream = connection.makefile("rb")
                 error = None if only == ["get"] else put(connection, stream, path, body, dice, aligned)
+                if together:
+                    all_have_put.wait()
                 error = error or (None if only == ["put"] else get(connection, stream, path, body))
-        except (OSError, ValueError, IndexError) as problem:
+        except (OSError, ValueError, IndexError, threading.BrokenBarrierError) as problem:
             error = f"{path}: {problem!r}"
+            all_have_put.abort()
         with lock:
             total[0] += body.size
             if error:

@@ -48,7 +48,7 @@ def cable(queues=1):
 
 
 def push(connections, size, seed):
-    process = xdpnode.Wire.start("client", "python3", "/vm/pusher.py", xdpnode.SERVER, str(xdpnode.PORT), "wan", str(connections),
+    process = xdpnode.Wire.start("client", "python3", f"{xdpnode.HERE}/pusher.py", xdpnode.SERVER, str(xdpnode.PORT), "wan", str(connections),
                                  str(size), str(seed), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return process.communicate()[0].strip(), process.returncode
 
