@@ -23,9 +23,10 @@
 #include "server/zframe.h"
 #include "server/store_conf.h"
 
-#define STAGING_SIZE (16 * MIB)
+/* Together less than the 8 MiB that users may lock by default. */
+#define STAGING_SIZE (5 * MIB)
 #define BUFFER_SIZE (256U * 1024U) /* one slice of an upload */
-#define BUFFER_COUNT 32U
+#define BUFFER_COUNT 8U
 #define LIST_COUNT 1000U
 #define EVENTS_MAX 32U
 #define WAIT_NS (100 * NS_PER_MS) /* longest sleep; completions and the port's eventfd end it earlier */

@@ -10,6 +10,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/owner.h"
+
 static pid_t holder_read(int fd)
 {
     char text[24];
@@ -35,9 +37,9 @@ int lock_take(struct lock *lock, const char *data_dir, pid_t *holder, struct err
 {
     char path[PATH_MAX + 8];
     snprintf(path, sizeof(path), "%s/lock", data_dir);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd = owner_open(path, O_RDWR);
     if (fd < 0) {
-        int rc = -errno;
+        int rc = fd;
         return err_set(err, rc, "%s: %s; run penstock format first, as the user that runs the node", path,
                        err_text(rc));
     }

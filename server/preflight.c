@@ -310,8 +310,9 @@ static void check_data_dir(struct preflight *preflight)
     struct statfs fs;
     if (access(path, R_OK | W_OK | X_OK) != 0 || statfs(path, &fs) != 0) {
         int rc = -errno;
-        report(preflight, PREFLIGHT_FAIL, "data_dir", "%s: %s; %s", path, err_text(rc),
-               rc == -ENOENT ? "run penstock format" : "let the user that runs the node own it");
+        report(preflight, rc == -ENOENT ? PREFLIGHT_WARN : PREFLIGHT_FAIL, "data_dir", "%s: %s; %s", path,
+               err_text(rc),
+               rc == -ENOENT ? "penstock format makes it" : "let the user that runs the node own it");
         return;
     }
     uint64_t free_bytes = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
@@ -451,7 +452,11 @@ static void check_devices(struct preflight *preflight)
         struct stat info;
         struct err missing = {""};
         if (store_conf_device_missing(preflight->conf, i, false, &missing) != 0) {
-            report(preflight, PREFLIGHT_FAIL, "device", "%s", missing.text);
+            /* Before the first format a file that it will make is no fault. */
+            bool is_to_come = device->size != 0 && store_index_look(preflight->conf->node.data_dir) != 0;
+            report(preflight, is_to_come ? PREFLIGHT_WARN : PREFLIGHT_FAIL, "device",
+                   is_to_come ? "%s: not there yet; penstock format makes this file" : "%s",
+                   is_to_come ? device->path : missing.text);
             continue;
         }
         int fd = open(device->path, O_RDWR | O_DIRECT | O_CLOEXEC | O_NONBLOCK);

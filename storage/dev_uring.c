@@ -25,6 +25,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/owner.h"
 #include "storage/dev.h"
 
 #define ZERO_BUFFER_SIZE (4 * MIB)
@@ -90,6 +91,9 @@ static int dev_uring_open_file(const struct dev_uring_options *options, bool *di
     }
     *direct = options->want_direct;
     int fd = dev_uring_open_patiently(options->path, flags | (*direct ? O_DIRECT : 0));
+    if (fd >= 0 && *created) {
+        owner_give(fd, options->path);
+    }
     if (fd < 0 && errno == EINVAL && *direct) {
         *direct = false; /* a created file stays behind after this refusal */
         fd = open(options->path, (flags & ~O_EXCL) | O_CREAT, 0600);

@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/owner.h"
 #include "storage/extent.h"
 #include "storage/store_int.h"
 
@@ -43,8 +44,14 @@ static int format_directory(const char *path, const char *what, struct err *err)
         }
         memcpy(part, path, i);
         part[i] = '\0';
-        if (mkdir(part, 0700) != 0 && errno != EEXIST) {
+        bool is_made = mkdir(part, 0700) == 0;
+        if (!is_made && errno != EEXIST) {
             return err_set(err, -errno, "%s: directory %s cannot be made: %s", what, path, err_text(-errno));
+        }
+        int fd = is_made ? open(part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+        if (fd >= 0) {
+            owner_give(fd, part);
+            close(fd);
         }
     }
     return 0;

@@ -22,6 +22,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/owner.h"
 
 #define CACHE_DEFAULT (16 * MIB)
 #define BUSY_TIMEOUT_MS 10000
@@ -376,9 +377,9 @@ static int reserve_make(struct index *index)
     if (index->options.reserve == 0) {
         return 0;
     }
-    int fd = open(index->reserve_path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd = owner_open(index->reserve_path, O_RDWR);
     if (fd < 0) {
-        return -errno;
+        return fd;
     }
     int rc = -posix_fallocate(fd, 0, (off_t)index->options.reserve);
     if (rc != 0 && ftruncate(fd, 0) != 0) {
@@ -490,7 +491,14 @@ int index_open(const struct index_options *options, struct index **out, struct e
     index->page_size = (uint64_t)page_size;
     index->log_frames_due = (int)index->options.log_pages;
     sqlite3_wal_hook(index->view.db, log_hook, index);
-    index->reserve_spent = reserve_make(index) != 0;
+    rc = reserve_make(index);
+    if (rc == -EACCES || rc == -EPERM) {
+        /* For want of the reserve no change would be taken, as if the file system were full. */
+        err_set(err, rc, "%s: %s; it must belong to the user that runs the node", index->reserve_path,
+                err_text(rc));
+        goto close_view;
+    }
+    index->reserve_spent = rc != 0;
     publish(index);
     update_size(index);
     *out = index;
@@ -563,6 +571,11 @@ int index_create(const struct index_options *options, struct err *err)
     }
     char path[4200];
     snprintf(path, sizeof(path), "%s/" INDEX_FILE, options->dir);
+    int fd = options->vfs == NULL ? owner_open(path, O_RDWR)
+                                  : -ENOTSUP; /* SQLite takes an empty file for a new one. */
+    if (fd >= 0) {
+        close(fd);
+    }
     sqlite3 *db = NULL;
     int sql = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                               options->vfs);

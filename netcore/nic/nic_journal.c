@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/owner.h"
 
 #define JOURNAL_SIZE_MAX (16L * 1024 * 1024)
 #define JOURNAL_BOOT_MAX 40U
@@ -112,9 +113,9 @@ int nic_journal_append(const char *directory, const char *interface, off_t *end)
     if (rc < 0) {
         return rc;
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int fd = owner_open(path, O_WRONLY | O_APPEND);
     if (fd < 0) {
-        return -errno;
+        return fd;
     }
     rc = nic_journal_sync(directory);
     rc = rc == 0 ? append_begin(fd, path, interface) : rc;

@@ -43,4 +43,4 @@ $(O)/penstock-hang: $(O)/server/main.o $(O)/tests/e2e/hang_device.o $(LIBS) | $(
 test-e2e: $(O)/penstock-heap $(O)/penstock-hang
 .PHONY: check-heap
 check-heap: $(O)/penstock-heap clients-of-release
-	@PENSTOCK=$(abspath $(O)/penstock-heap) $(LANE) heap --results $(RESULTS) $(wildcard tests/e2e/run-*)
+	@PENSTOCK=$(abspath $(O)/penstock-heap) PENSTOCK_HANG=$(abspath $(O)/penstock-heap) $(LANE) heap --results $(RESULTS) $(wildcard tests/e2e/run-*)

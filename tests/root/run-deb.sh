@@ -54,6 +54,21 @@ YAML
 check "its user formats a store" as_penstock penstock format
 head -c 100000 /dev/urandom >/tmp/file && chmod 644 /tmp/file
 check "stores an object" as_penstock penstock put --create-bucket /tmp/file bkt/key
+# Whoever ran what: the store stays its user's. The memory that users may lock by default is enough for the commands.
+all_its() { ! find /var/lib/penstock ! -user penstock | grep .; }
+plain() { prlimit --memlock=8388608 setpriv --reuid penstock --regid penstock --clear-groups --inh-caps=-all --bounding-set=-all "$@"; }
+rm -f /var/lib/penstock/data/index.reserve
+check "root lists" penstock ls bkt
+check "and leaves nothing that is root's" all_its
+check "its user reads under the default memory limit" plain penstock stat bkt/key
+rm -r /var/lib/penstock/data /var/lib/penstock/store.img
+check "check warns of what format is to make" sh -c '! penstock check | grep "^fail  device"; penstock check | grep "^warn  device .*penstock format makes"'
+check "root formats anew" penstock format
+check "and all of it is the user's" all_its
+check "who stores there under the default memory limit" plain penstock put --create-bucket /tmp/file bkt/key
+chown root /var/lib/penstock/data/index.reserve
+check "a reserve that is not its user's is named" sh -c '! setpriv --reuid penstock --regid penstock --clear-groups penstock ls 2>/tmp/said && grep "index.reserve: Permission denied; it must belong" /tmp/said'
+chown penstock /var/lib/penstock/data/index.reserve
 upgraded() { dpkg -i --force-confdef "$here/second.deb" && grep -q "name: deb" /etc/penstock/penstock.yaml; }
 removed() { dpkg -r penstock && absent /usr/bin/penstock; }
 purged() { dpkg -P penstock && absent /etc/penstock; }
