@@ -184,7 +184,9 @@ static void share_queues(const struct thread *thread, uint32_t index, struct rx_
 {
     uint32_t workers = thread->conf->node.workers;
     struct rx_share all = {.queue_count = 0};
+    bool is_every = true; /* of the interface, also those that it gets later */
     for (uint32_t i = 0; i < thread->conf->listener_count; i++) {
+        is_every &= !is_shared(thread, index, i) || thread->conf->listeners[i].queues.count == 0;
         for (uint32_t k = 0; is_shared(thread, index, i) && k < thread->plans[i].queue_count; k++) {
             share_queue(&all, thread->plans[i].queues[k]);
         }
@@ -192,6 +194,8 @@ static void share_queues(const struct thread *thread, uint32_t index, struct rx_
     for (uint32_t i = thread->index; i < all.queue_count; i += workers) {
         share->queues[share->queue_count++] = all.queues[i];
     }
+    share->queue_first = thread->index;
+    share->queue_step = is_every ? workers : 0;
 }
 
 /* The listeners of an interface lie next to each other in the area (thread_open_listeners) and are opened one after the other. Those

@@ -336,6 +336,11 @@ int xsk_open(struct xsk *xsk, const struct xsk_options *options, struct err *err
     return rc;
 }
 
+void xsk_share(struct xsk *xsk, uint32_t sockets)
+{
+    xsk->fill_max = (xsk->pool->count - xsk->tx_frames) / (sockets > 0 ? sockets : 1);
+}
+
 void xsk_drop(struct xsk *xsk)
 {
     bool is_base = xsk->pool == &xsk->frames;

@@ -115,6 +115,8 @@ struct xsk {
 int xsk_open(struct xsk *xsk, const struct xsk_options *options, struct err *err);
 /* Closes. The caller has given back all received frames (CHECK). */
 void xsk_close(struct xsk *xsk);
+/* So many sockets share the frames now: the quota of this one follows as its fill ring empties. */
+void xsk_share(struct xsk *xsk, uint32_t sockets);
 /* Closes the socket and keeps the frames: what lay in the rings is free again once it is renewed, what was to be sent is lost. Nothing may refer to
  * the descriptor any more (a poll in flight keeps the queue busy). */
 void xsk_drop(struct xsk *xsk);

@@ -123,6 +123,9 @@ struct rx_share {
         busy_poll_ns; /* how long after the last frame the worker asks for more without sleeping; 0: never */
     uint32_t queue_count; /* 0: this worker has none, and serves what comes through the kernel */
     uint16_t queues[RX_QUEUES_MAX];
+    /* Queues that the interface gets later are this worker's, too, when they are queue_first, queue_first + queue_step and so on; step 0:
+     * none but those above. */
+    uint32_t queue_first, queue_step;
 };
 
 struct rx_options {

@@ -168,7 +168,7 @@ static void event_data(struct rx_xdp *xdp, const struct tcp_event *from, struct 
     xdp->slices++;
     count_to(&xdp->rx.stats.receives, count_of(&xdp->rx.stats.receives) + 1);
     count_to(&xdp->rx.stats.received_bytes, count_of(&xdp->rx.stats.received_bytes) + from->data.len);
-    if (xdp->rx.info.copies) {
+    if (xdp_hub_copies(xdp->hub)) {
         count_to(&xdp->rx.stats.kernel_copied_bytes,
                  count_of(&xdp->rx.stats.kernel_copied_bytes) + from->data.len);
     }
@@ -435,12 +435,11 @@ static int xdp_open_parts(struct rx_xdp *xdp, const struct rx_options *options, 
         return rc;
     }
     const struct xdp_hub *hub = xdp->hub;
-    xdp->rx.info =
-        (struct rx_info){.path = "af_xdp",
-                         .flow = RX_FLOW_WINDOW,
-                         .buffer_size = XSK_CHUNK_DEFAULT,
-                         .buffers_total = hub->buffers_total,
-                         .copies = hub->lane_count == 0 || hub->lanes[0].xsk.mode != XSK_MODE_ZERO_COPY};
+    xdp->rx.info = (struct rx_info){.path = "af_xdp",
+                                    .flow = RX_FLOW_WINDOW,
+                                    .buffer_size = XSK_CHUNK_DEFAULT,
+                                    .buffers_total = hub->buffers_total,
+                                    .copies = xdp_hub_copies(hub)};
     xdp->rx.xdp = hub->users == 1 ? &hub->stats : NULL;
     xdp->conns_engine = hub->share.conns_max;
     xdp->conns = calloc(xdp->conns_engine, sizeof(*xdp->conns));

@@ -357,6 +357,33 @@ static int lane_steer(struct xdp_hub *hub, const struct xdp_lane *lane)
     return xsk_program_socket_set(xdp_port_program(hub->port), lane->queue, lane->xsk.fd);
 }
 
+/* Sums over sockets must not shrink when one goes. */
+static void stats_move(const struct xsk_stats *from, struct xsk_stats *to)
+{
+    _Static_assert(sizeof(*from) % sizeof(uint64_t) == 0, "counters only");
+    const uint64_t *more = (const uint64_t *)(const void *)from;
+    uint64_t *sums = (uint64_t *)(void *)to;
+    for (size_t i = 0; i < sizeof(*from) / sizeof(uint64_t); i++) {
+        sums[i] += more[i];
+    }
+}
+
+/* The interface came back with fewer queues: sockets of those that it lacks go, but for the first, which waits for its own. */
+static void lanes_cut(struct xdp_hub *hub)
+{
+    uint32_t queues = xdp_interface_queues(hub->interface);
+    for (uint32_t i = hub->lane_count; queues > 0 && hub->share.queue_step > 0 && i-- > 1;) {
+        if (hub->lanes[i].queue < queues) {
+            break; /* They are in order. */
+        }
+        (void)xsk_frames_reclaim(hub->lanes[i].xsk.pool, hub->lanes[i].xsk.place); /* Its queue is no more. */
+        xsk_close(&hub->lanes[i].xsk);
+        stats_move(&hub->lanes[i].xsk.stats, &hub->lanes[0].xsk.stats);
+        hub->lane_count = i;
+    }
+    hub->queues_seen = 0; /* There may be other ones. */
+}
+
 static void renew(struct xdp_hub *hub)
 {
     struct err err = {""};
@@ -369,6 +396,7 @@ static void renew(struct xdp_hub *hub)
     if (!xdp_port_watch(hub->port, hub->now_ns)) {
         return; /* No interface, or none that takes the program: it says so. */
     }
+    lanes_cut(hub);
     for (; rc == 0 && done < hub->lane_count; done++) {
         struct xsk_options options = lane_options(hub, done, 0);
         rc = xsk_renew(&hub->lanes[done].xsk, &options, &err);
@@ -390,6 +418,114 @@ static void renew(struct xdp_hub *hub)
     hub->renewed++;
     LOG_WRN("xdp_renewed", "interface=%s queues=%u mode=%s connections=%u", hub->interface, hub->lane_count,
             LOG_Q(xsk_mode_text(hub->lanes[0].xsk.mode)), tcp_stats(hub->engine)->conns_used);
+}
+
+/* ---- queues that come later ------------------------------------------------------------------------------------------- */
+
+static void lane_init(struct xdp_hub *hub, struct xdp_lane *lane, uint32_t queue)
+{
+    memset(lane, 0, sizeof(*lane));
+    lane->queue = queue;
+    lane->xsk.fd = -1;
+    lane->poll_op = (struct rx_op){.done = poll_done, .instance = hub};
+    list_init(&lane->poll_op.node);
+}
+
+static void lane_tell(const struct xdp_hub *hub, const struct xdp_lane *lane, const char *event)
+{
+    /* Said once: those that share its frames take its mode. */
+    const char *refused = hub->lanes[0].xsk.refused;
+    char why[544] = "";
+    if (refused[0] != '\0' && lane == &hub->lanes[0]) {
+        (void)snprintf(why, sizeof(why), " why=%s", LOG_Q(refused));
+    }
+    if (lane->xsk.mode == XSK_MODE_GENERIC) {
+        LOG_WRN(event, "interface=%s queue=%u mode=%s%s note=%s", hub->interface, lane->queue,
+                LOG_Q(xsk_mode_text(lane->xsk.mode)), why,
+                LOG_Q("the driver runs no XDP: slower than receive: socket, for trials only"));
+        return;
+    }
+    LOG_INF(event, "interface=%s queue=%u mode=%s%s", hub->interface, lane->queue,
+            LOG_Q(xsk_mode_text(lane->xsk.mode)), why);
+}
+
+static void shares_set(struct xdp_hub *hub, uint32_t sockets)
+{
+    for (uint32_t i = 0; i < hub->lane_count; i++) {
+        xsk_share(&hub->lanes[i].xsk, sockets);
+    }
+}
+
+static bool has_lane(const struct xdp_hub *hub, uint32_t queue)
+{
+    for (uint32_t i = 0; i < hub->lane_count; i++) {
+        if (hub->lanes[i].queue == queue) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A socket for one more queue, over the frames that there are. 0 or a negative code, and then all is as before. */
+static int lane_add(struct xdp_hub *hub, uint32_t queue, struct err *err)
+{
+    uint32_t at = hub->lane_count;
+    if (at == RX_QUEUES_MAX) {
+        return err_set(err, -ENOSPC, "a worker has %u queues at most", RX_QUEUES_MAX);
+    }
+    struct xdp_lane *lane = &hub->lanes[at];
+    lane_init(hub, lane, queue);
+    hub->lane_count = at + 1; /* whose quota the options are for */
+    struct xsk_options options = lane_options(hub, at, 0);
+    int rc = xsk_open(&lane->xsk, &options, err);
+    hub->lane_count = at;
+    if (rc < 0) {
+        return rc;
+    }
+    rc = lane_steer(hub, lane);
+    rc = rc == 0 && xdp_busy_is_asking(&hub->busy, hub->now_ns)
+             ? xsk_busy_set(&lane->xsk, true, RECEIVE_BATCH)
+             : rc;
+    rc = rc < 0 ? err_set(err, rc, "%s", err_text(rc)) : 0;
+    hub->lane_count = rc == 0 ? at + 1 : at;
+    rc = rc == 0 && hub->stray_fd < 0 ? strays_open(hub, hub->mtu_opened, err) : rc;
+    if (rc < 0) {
+        hub->lane_count = at;
+        (void)xsk_program_socket_clear(xdp_port_program(hub->port), queue);
+        xsk_close(&lane->xsk);
+        return rc;
+    }
+    shares_set(hub, at + 1);
+    return 0;
+}
+
+/* Queues of ours that the interface has got since (ethtool -L). Each number of queues is tried once. */
+static void queues_follow(struct xdp_hub *hub)
+{
+    if (hub->share.queue_step == 0 || hub->state != XDP_HUB_OPEN) {
+        return;
+    }
+    uint32_t queues = xdp_interface_queues(hub->interface);
+    if (queues == 0 || queues == hub->queues_seen) {
+        return;
+    }
+    hub->queues_seen = queues;
+    hub->unserved = 0;
+    for (uint32_t queue = hub->share.queue_first; queue < queues; queue += hub->share.queue_step) {
+        struct err err = {""};
+        if (has_lane(hub, queue)) {
+            continue;
+        }
+        if (lane_add(hub, queue, &err) == 0) {
+            lane_tell(hub, &hub->lanes[hub->lane_count - 1], "xdp_queue_added");
+            continue;
+        }
+        hub->unserved++;
+        LOG_ERR("xdp_queue_unserved", "interface=%s queue=%u error=%s remedy=%s", hub->interface, queue,
+                LOG_Q(err.text),
+                LOG_Q("connections that the NIC puts there get no answer; start the node again, or take the "
+                      "queue away (ethtool -L)"));
+    }
 }
 
 /* ---- busy polling ----------------------------------------------------------------------------------------------------- */
@@ -505,6 +641,22 @@ static void stats_sockets(struct xdp_hub *hub)
     }
 }
 
+static void stats_queues(struct xdp_hub *hub)
+{
+    static const enum rx_xdp_state_gauge gauges[] = {[XSK_MODE_ZERO_COPY] = RX_XDP_STATE_queues_zero_copy,
+                                                     [XSK_MODE_COPY] = RX_XDP_STATE_queues_one_copy,
+                                                     [XSK_MODE_GENERIC] = RX_XDP_STATE_queues_generic};
+    uint32_t counts[RX_XDP_STATES] = {0};
+    for (uint32_t i = 0; i < hub->lane_count && hub->state == XDP_HUB_OPEN; i++) {
+        CHECK((size_t)hub->lanes[i].xsk.mode < ARRAY_COUNT(gauges));
+        counts[gauges[hub->lanes[i].xsk.mode]]++;
+    }
+    for (size_t i = XSK_MODE_ZERO_COPY; i < ARRAY_COUNT(gauges); i++) {
+        count_to(&hub->stats.states[gauges[i]], counts[gauges[i]]);
+    }
+    count_to(&hub->stats.states[RX_XDP_STATE_queues_unserved], hub->unserved);
+}
+
 static void stats_write(struct xdp_hub *hub)
 {
     const struct tcp_stats *tcp = tcp_stats(hub->engine);
@@ -524,6 +676,7 @@ static void stats_write(struct xdp_hub *hub)
     count_to(&hub->stats.states[RX_XDP_STATE_conns], tcp->conns_used);
     count_to(&hub->stats.states[RX_XDP_STATE_syns], tcp->syns_used);
     count_to(&hub->stats.states[RX_XDP_STATE_time_waits], tcp->time_waits_used);
+    stats_queues(hub);
     stats_sockets(hub);
 }
 
@@ -571,6 +724,7 @@ static void watch(struct xdp_hub *hub)
     hub->watch_ns = hub->now_ns + (is_busy ? WATCH_BUSY_NS : WATCH_IDLE_NS);
     (void)xdp_port_watch(hub->port, hub->now_ns); /* It tells; frames come again once it is attached. */
     mtu_follow(hub);
+    queues_follow(hub);
     for (uint32_t i = 0; i < hub->lane_count && hub->state == XDP_HUB_OPEN; i++) {
         struct xdp_lane *lane = &hub->lanes[i];
         if (xsk_health(&lane->xsk) == XSK_LOST) {
@@ -724,17 +878,14 @@ static int engine_open(struct xdp_hub *hub, uint32_t mtu, struct err *err)
 static int lanes_open(struct xdp_hub *hub, struct err *err)
 {
     uint32_t count = hub->share.queue_count;
-    hub->lanes = calloc(count > 0 ? count : 1, sizeof(*hub->lanes));
+    CHECK(count <= RX_QUEUES_MAX);
+    hub->lanes = calloc(RX_QUEUES_MAX, sizeof(*hub->lanes));
     if (hub->lanes == NULL) {
         return err_set(err, -ENOMEM, "out of memory");
     }
     hub->lane_count = count;
     for (uint32_t i = 0; i < count; i++) {
-        struct xdp_lane *lane = &hub->lanes[i];
-        lane->queue = hub->share.queues[i];
-        lane->xsk.fd = -1;
-        lane->poll_op = (struct rx_op){.done = poll_done, .instance = hub};
-        list_init(&lane->poll_op.node);
+        lane_init(hub, &hub->lanes[i], hub->share.queues[i]);
     }
     for (uint32_t i = 0; i < count; i++) {
         struct xsk_options options = lane_options(hub, i, BIND_PATIENCE_MS);
@@ -744,8 +895,7 @@ static int lanes_open(struct xdp_hub *hub, struct err *err)
             hub->lane_count = i;
             return rc;
         }
-        LOG_INF("xdp_open", "interface=%s queue=%u mode=%s why=%s", hub->interface, hub->lanes[i].queue,
-                LOG_Q(xsk_mode_text(xsk->mode)), LOG_Q(xsk->refused[0] != '\0' ? xsk->refused : "best"));
+        lane_tell(hub, &hub->lanes[i], "xdp_open");
     }
     return 0;
 }
@@ -874,6 +1024,11 @@ int xdp_hub_take(const struct rx_options *options, struct xdp_hub **out, struct 
     hubs = hub;
     *out = hub;
     return 0;
+}
+
+bool xdp_hub_copies(const struct xdp_hub *hub)
+{
+    return hub->lane_count == 0 || hub->lanes[0].xsk.mode != XSK_MODE_ZERO_COPY;
 }
 
 uint64_t xdp_hub_cover_take(struct xdp_hub *hub)

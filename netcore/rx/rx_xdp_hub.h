@@ -8,7 +8,8 @@
  * Invariants
  *  1. All sockets are in the same state. Frames and engine live through all of them; a frame's token is its number in the UMEM.
  *  2. A connection stays here from its first packet on: each queue belongs to one worker, and packets leave by whichever socket has room.
- *  3. Nothing reads a clock here: calls between two turns use the time of the last one.
+ *  3. The first socket's UMEM is everybody's, so it stays as long as the hub; those of queues that came later may go again.
+ *  4. Nothing reads a clock here: calls between two turns use the time of the last one.
  *
  * Only for files of this folder, on the worker's thread.
  */
@@ -52,8 +53,10 @@ struct xdp_hub {
     uint32_t mtu, mtu_opened; /* of the interface: now, and when buffers were made */
     struct tcp_engine *engine;
     void *engine_memory;
-    struct xdp_lane *lanes;
+    struct xdp_lane *lanes; /* RX_QUEUES_MAX places: a socket stays where it is */
     uint32_t lane_count;
+    uint32_t queues_seen;      /* of the interface, when missing sockets were looked for last */
+    uint32_t unserved;         /* queues of ours that have none */
     int icmp_fds[2];           /* IPv4, IPv6; -1: not open */
     struct rx_op icmp_op[2];   /* tells that a message has come */
     int stray_place, stray_fd; /* -1: this worker has no queue */
@@ -79,6 +82,8 @@ int xdp_hub_take(const struct rx_options *options, struct xdp_hub **out, struct 
 void xdp_hub_give(struct xdp_hub *hub);
 /* The piece of the area for one listener's kernel socket, as an offset into the arena. */
 uint64_t xdp_hub_cover_take(struct xdp_hub *hub);
+/* Does every received byte get here by a copy of the kernel's? */
+bool xdp_hub_copies(const struct xdp_hub *hub);
 /* From here on frames come: the queues' sockets are told to the program. Any number of times. */
 int xdp_hub_steer(struct xdp_hub *hub, struct err *err);
 

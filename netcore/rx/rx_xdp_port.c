@@ -65,6 +65,7 @@ struct xdp_port {
     bool is_attached;
     uint64_t again_ns; /* attaching is not tried before */
     uint64_t reattached;
+    uint32_t queues; /* of the interface, at the last look */
     _Atomic uint64_t generation;
     uint32_t index_sum; /* of all interfaces: changes when one comes or goes */
     _Atomic uint32_t places_open;
@@ -116,6 +117,20 @@ uint32_t xdp_interface_mtu(const char *name)
     return interface_ioctl(name, SIOCGIFMTU, &ifr) == 0 ? (uint32_t)ifr.ifr_mtu : 0;
 }
 
+uint32_t xdp_interface_queues(const char *name)
+{
+    struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
+    struct ifreq ifr = {.ifr_data = (char *)&channels};
+    return interface_ioctl(name, SIOCETHTOOL, &ifr) == 0 ? channels.rx_count + channels.combined_count : 0;
+}
+
+static bool is_veth(const char *name)
+{
+    struct ethtool_drvinfo info = {.cmd = ETHTOOL_GDRVINFO};
+    struct ifreq ifr = {.ifr_data = (char *)&info};
+    return interface_ioctl(name, SIOCETHTOOL, &ifr) == 0 && strcmp(info.driver, "veth") == 0;
+}
+
 bool xdp_interface_is_running(const char *name)
 {
     struct ifreq ifr = {0};
@@ -153,6 +168,7 @@ static int port_open(const char *interface, bool want_multi, struct xdp_port **o
         free(port);
         return rc;
     }
+    port->queues = xdp_interface_queues(interface);
     carrier_wait(interface);
     port->next = ports;
     ports = port;
@@ -482,12 +498,14 @@ static void reattach(struct xdp_port *port, uint64_t now_ns)
     if (now_ns < port->again_ns) {
         return;
     }
+    uint32_t queues = xdp_interface_queues(port->interface);
     int rc = xsk_program_reattach(port->program);
     port->again_ns = now_ns + (rc == -ENODEV ? ABSENT_AGAIN_NS : ATTACH_AGAIN_NS);
     if (rc == 0) {
         port->generation++;
         port->is_attached = true;
         port->again_ns = 0;
+        port->queues = queues; /* It runs on those at least. */
         port->reattached++;
         LOG_WRN("xdp_reattached", "interface=%s generic=%d", port->interface,
                 xsk_program_is_generic(port->program));
@@ -496,6 +514,22 @@ static void reattach(struct xdp_port *port, uint64_t now_ns)
         (void)xsk_program_refused(rc, true, port->interface, &err); /* rc is known. */
         LOG_ERR("xdp_not_reattached", "interface=%s error=%s", port->interface, LOG_Q(err.text));
     }
+}
+
+/* veth runs a program on the queues that there were when it was attached (veth_set_channels gives later ones a NAPI instance and no
+ * program): frames of a new one would go to the kernel, which drops them. Others set every queue up anew, and some reset the link
+ * when a program is attached, so they are left alone. */
+static void queues_refresh(struct xdp_port *port, uint64_t now_ns)
+{
+    uint32_t queues = xdp_interface_queues(port->interface);
+    if (queues <= port->queues || !port->is_attached) {
+        return; /* Attaching again looks at them, too. */
+    }
+    if (is_veth(port->interface)) {
+        port->is_attached = false; /* Nobody else took it off, so nothing is said of that. */
+        reattach(port, now_ns);
+    }
+    port->queues = queues;
 }
 
 static void interfaces_refresh(struct xdp_port *port)
@@ -529,6 +563,7 @@ bool xdp_port_watch(struct xdp_port *port, uint64_t now_ns)
         port->addresses_ns = now_ns + ADDRESSES_AGAIN_NS;
         wilds_refresh(port);
         interfaces_refresh(port);
+        queues_refresh(port, now_ns);
     }
     bool is_attached = port->is_attached;
     pthread_mutex_unlock(&ports_lock);

@@ -22,6 +22,8 @@ int xdp_interface_read(const char *name, struct xdp_interface *interface, struct
 bool xdp_interface_is_running(const char *name);
 /* 0: there is no such interface. */
 uint32_t xdp_interface_mtu(const char *name);
+/* Receive queues it has now. 0: the driver does not say. */
+uint32_t xdp_interface_queues(const char *name);
 /* Says in the log what is odd about an address on an interface: another interface has it, or routes lead elsewhere. */
 void xdp_interface_advise(const char *name, const struct sockaddr_storage *address);
 
@@ -33,7 +35,8 @@ struct xsk_program *xdp_port_program(struct xdp_port *port);
 int xdp_port_listen(struct xdp_port *port, const struct sockaddr_storage *address, struct err *err);
 void xdp_port_unlisten(struct xdp_port *port, const struct sockaddr_storage *address);
 
-/* Attaches the program again if somebody has detached it. True: it is attached. */
+/* Attaches the program again if somebody has detached it, or if the interface has got queues on which its driver does not run it.
+ * True: it is attached. */
 bool xdp_port_watch(struct xdp_port *port, uint64_t now_ns);
 /* Grows when the program was attached again, or the host has other interfaces than before. Any thread. */
 uint64_t xdp_port_generation(const struct xdp_port *port);

@@ -29,7 +29,7 @@
     X(invalid, "descriptors of ours that the kernel refused")                                                \
     X(lost, "times the sockets of an interface were of no use any more")                                     \
     X(renewed, "times they were opened again")                                                               \
-    X(reattached, "times the XDP program was attached again after somebody had detached it")                 \
+    X(reattached, "times the XDP program was attached again: somebody had detached it, or veth got queues")  \
     X(stuck, "times nothing that was sent had been completed within the deadline")                           \
     X(strayed,                                                                                               \
       "segments that arrived at another worker's queue than their connection's, and were carried over")      \
@@ -44,7 +44,11 @@
     X(frames_out_of_order, "frames held because something before them is missing")                           \
     X(conns, "connections")                                                                                  \
     X(syns, "half-open connections")                                                                         \
-    X(time_waits, "connections in TIME-WAIT")
+    X(time_waits, "connections in TIME-WAIT")                                                                \
+    X(queues_zero_copy, "receive queues served by native XDP with zero-copy")                                \
+    X(queues_one_copy, "receive queues served by native XDP with one copy")                                  \
+    X(queues_generic, "receive queues served by generic XDP")                                                \
+    X(queues_unserved, "receive queues that came later and have no socket: what arrives there is dropped")
 
 #define RX_XDP_SOCKET_ENUM(name, help) RX_XDP_SOCKET_##name,
 #define RX_XDP_STATE_ENUM(name, help) RX_XDP_STATE_##name,

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# An interface gets more receive queues while a node by AF_XDP serves it: each new queue gets a socket, of the worker whose turn it is, an
+# upload under way lives on, no new connection is lost, and when the interface is made anew with fewer queues the node serves those.
+QUEUES=4
+. "$(dirname "$0")/xdp_pair.sh"
+. tests/e2e/node.sh
+channels() { ethtool -L x0 rx "$1" tx "$1" && peer ethtool -L x1 rx "$1" tx "$1"; }
+if ! { peer ethtool -L x1 rx 1 tx 1 && ethtool -L x0 rx 1 tx 1; } >/dev/null 2>&1; then
+	skip "more queues" "veth has no channels to set on this kernel"
+	close_lane
+fi
+node_make 1GiB
+xdp="receive: af_xdp, interface: x0, allow_remote_anonymous: true, rx_buffer_size: 4KiB"
+sed -i -e "s/workers: 1/workers: 2/" -e "s/address: \"127.0.0.1:$port_s3\", rx_buffer_size: 128KiB/address: \"10.78.0.1:$port_s3\", $xdp/" "$config"
+s3=http://10.78.0.1:$port_s3
+node_start
+head -c 1000003 /dev/urandom >"$work/small"
+head -c 40000003 /dev/urandom >"$work/big"
+labels='listener="bulk",protocol="s3",path="af_xdp"'
+value() { curl -sf "$admin/metrics" | awk -v want="$1" '$1 == want { print $2 }'; }
+gauge() { [ "$(value "penstock_xdp_held{$labels,state=\"$1\"}")" = "$2" ]; }
+# Connections one after the other, so that a silent queue shows as one that times out.
+many() {
+	for i in $(seq "$2"); do
+		peer curl -sSf --connect-timeout 8 --max-time 60 -T "$work/small" "$s3/bucket/$1$i" || return 1
+		peer curl -sSf --connect-timeout 8 --max-time 60 "$s3/bucket/$1$i" | cmp - "$work/small" || return 1
+	done
+}
+try "a bucket is made" peer curl -sSf --max-time 30 -X PUT "$s3/bucket"
+try "one queue is served" gauge queues_one_copy 1
+try "connections over one queue" many one 4
+peer curl -sS --max-time 90 --limit-rate 20M -T "$work/big" "$s3/bucket/long" >"$work/curl.log" 2>&1 &
+upload=$!
+received() { [ "$(value "penstock_payload_received_bytes_total{$labels}")" -ge 12000000 ]; }
+try "an upload is under way" wait_for received
+try "four queues instead of one" channels 4
+try "  each is served" wait_for gauge queues_one_copy 4
+try "  none is not" gauge queues_unserved 0
+try "  which the log tells" test "$(grep -c 'event=xdp_queue_added.*interface=x0' "$work/node.log")" = 3
+wait "$upload"
+try "  the upload ends" test $? = 0
+long() { peer curl -sSf --max-time 60 "$s3/bucket/long" | cmp - "$work/big"; }
+try "  bit-exact" long
+no_socket() { value "penstock_xdp_frames_total{$labels,verdict=\"no_socket\"}"; }
+before=$(no_socket) # until each worker has looked
+try "  24 new connections, of which none waits" many four 12
+both() { [ "$(value 'penstock_worker_connections_peak{worker="0"}')" -gt 0 ] && [ "$(value 'penstock_worker_connections_peak{worker="1"}')" -gt 0 ]; }
+try "  both workers have some" wait_for both
+try "  no frame came where no socket is" test "$(no_socket)" = "$before"
+ip link del x0
+try "made anew with two queues: the log tells that it was lost" wait_for grep -q 'event=xdp_lost' "$work/node.log"
+QUEUES=2 pair_make
+try "  two queues are served" wait_for gauge queues_one_copy 2
+try "  connections" many two 12
+node_stop
+try "the node ends well" test "$node_status" = 0
+[ "$failed" = 0 ] || tail -40 "$work/node.log"
+close_lane
