@@ -12,11 +12,13 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "storage/lateness.h"
 #include "storage/port_int.h"
 
 void store_busy_begin(struct store_busy *busy, uint64_t now_ns)
 {
     CHECK(now_ns != 0);
+    atomic_store_explicit(&busy->noticed_ns, 0, memory_order_relaxed);
     atomic_store_explicit(&busy->since_ns, now_ns, memory_order_relaxed);
 }
 
@@ -29,12 +31,20 @@ void store_busy_end(struct store_busy *busy)
     }
 }
 
-/* When it is late if it stays in there; TIME_NEVER when it is late already. */
+/* The first look at this stay; 0: there was none. One of an earlier stay, written while this one began, is none. */
+static uint64_t busy_noticed_ns(const struct store_busy *busy, uint64_t since_ns)
+{
+    uint64_t noticed_ns = atomic_load_explicit(&busy->noticed_ns, memory_order_relaxed);
+    return noticed_ns > since_ns ? noticed_ns : 0;
+}
+
+/* When to look at it if it stays in there; TIME_NEVER when it is late already. */
 static uint64_t busy_due_ns(const struct store_port *port, const struct store_busy *busy)
 {
     uint64_t deadline_ns = port->store->options.flush_deadline_ns;
     uint64_t since_ns = atomic_load_explicit(&busy->since_ns, memory_order_relaxed);
-    uint64_t due_ns = (since_ns != 0 ? since_ns : port->now_ns) + deadline_ns;
+    since_ns = since_ns != 0 ? since_ns : port->now_ns;
+    uint64_t due_ns = lateness_due_ns(busy_noticed_ns(busy, since_ns), since_ns, deadline_ns);
     return deadline_ns != 0 && due_ns > port->now_ns ? due_ns : TIME_NEVER;
 }
 
@@ -42,11 +52,20 @@ static bool busy_is_late(const struct store_port *port, struct store_busy *busy)
 {
     uint64_t deadline_ns = port->store->options.flush_deadline_ns;
     uint64_t since_ns = atomic_load_explicit(&busy->since_ns, memory_order_relaxed);
-    if (deadline_ns == 0 || since_ns == 0 || since_ns + deadline_ns > port->now_ns) {
+    if (deadline_ns == 0 || since_ns == 0 || since_ns > port->now_ns) {
         return false;
     }
     if (atomic_load_explicit(&busy->is_known_late, memory_order_relaxed)) {
-        return true;
+        return since_ns + deadline_ns <= port->now_ns;
+    }
+    uint64_t noticed_ns = busy_noticed_ns(busy, since_ns);
+    if (noticed_ns > port->now_ns) { /* Another port looked just now. */
+        return false;
+    }
+    bool is_late = lateness_look(&noticed_ns, since_ns, deadline_ns, port->now_ns);
+    if (!is_late) {
+        atomic_store_explicit(&busy->noticed_ns, noticed_ns, memory_order_relaxed);
+        return false;
     }
     bool is_first = !atomic_exchange(&busy->is_known_late, true);
     if (atomic_load(&busy->since_ns) != since_ns) { /* It has just come out. */

@@ -77,7 +77,8 @@ bool store_step(struct store *store, uint64_t now_ns, uint64_t realtime_ns);
 
 /* Whether a thread is in the index, and since when (busy.c). */
 struct store_busy {
-    _Atomic uint64_t since_ns; /* it went in, or something came back; 0: it is not in there */
+    _Atomic uint64_t since_ns;   /* it went in, or something came back; 0: it is not in there */
+    _Atomic uint64_t noticed_ns; /* lateness.h; by whichever port looks first */
     _Atomic bool is_known_late;
     char name[16]; /* for the log */
 };

@@ -440,6 +440,37 @@ Test(store_faults, an_index_that_does_not_answer_is_waited_for_until_the_deadlin
     free(bytes);
 }
 
+/* The process stands still while the committer is in the index: it may have had its answer long ago. */
+Test(store_faults, a_process_that_stood_still_does_not_blame_the_index)
+{
+    static const struct store_attributes attributes = {.etag = "e"};
+    static struct store_request waiting;
+    struct store_rig rig;
+    uint8_t *bytes = make(64 * KIB, 9);
+    rig_open(&rig, "faults-index-still", 1);
+    cr_assert_eq(store_rig_put(&rig, "k", bytes, 64 * KIB, 64 * KIB, 0), 0);
+    rig.store->commit_busy.since_ns = rig.now_ns;
+    struct store_put *put = store_rig_begin(&rig, "p", 64 * KIB);
+    store_rig_append(&rig, put, bytes, 64 * KIB, 64 * KIB);
+    store_put_finish(put, &attributes, NULL);
+    delete_begin(&rig, &waiting, "k");
+    port_turn(&rig, NS_PER_S);
+    for (uint32_t times = 0; times < 3; times++) {
+        port_turn(&rig, 60 * NS_PER_S);
+        cr_expect_eq(rig.late_events, 0, "time %u", times);
+        cr_expect_eq(store_put_state(put), STORE_PUT_OPEN, "time %u", times);
+    }
+    rig.store->commit_busy.since_ns = 0; /* It answers. */
+    for (uint32_t turn = 0; store_put_state(put) != STORE_PUT_DONE; turn++) {
+        cr_assert_lt(turn, 1000U);
+        store_rig_turn(&rig);
+    }
+    store_put_free(put);
+    cr_assert_eq(waiting.status, 0);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
 /* A device that answers no write: who waits for it is told after the deadline, nobody else notices, and it comes back. */
 Test(store_faults, a_hanging_write_fails_its_uploads_and_no_others)
 {
