@@ -11,6 +11,7 @@ import atexit
 import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,16 @@ class Wire(xdpnode.Wire):
         """As the guest's, but a host may have no ping: whoever refuses a connection is there."""
         knock = "import socket, sys\ntry: socket.create_connection((sys.argv[1], 7), 1)\nexcept ConnectionRefusedError: sys.exit(0)\nsys.exit(1)"
         return self.quiet("python3", "-c", knock, host)
+
+    def sender(self, congestion_control):
+        """As the guest's; a host may lack one. Asking for it loads its module."""
+        with socket.socket() as probe:
+            try:
+                probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion_control.encode())
+            except OSError:
+                vmtest.skipped(f"a {congestion_control} sender", f"host: this kernel has no {congestion_control}")
+                return
+        super().sender(congestion_control)
 
     def make_node(self, program="penstock", store=""):
         device, config = os.path.join(self.folder, "store.img"), os.path.join(self.folder, "penstock.yaml")

@@ -4,7 +4,7 @@
 
 .PHONY: test-vm vm-shell test-vm-unit
 # CASE="name..." runs those cases only; FULL=1 gives cases that have one their longer form.
-test-vm: build vm-faults $(call progs_of,contract) $(D)/stamp-build $(D)/stamp-vm test-vm-unit kernel-module
+test-vm: build $(O)/penstock-hang vm-faults $(call progs_of,contract) $(D)/stamp-build $(D)/stamp-vm test-vm-unit kernel-module
 	@tests/vm/run --build $(O) $(if $(FULL),--full) $(CASE)
 # What a buffer size costs, in counts that mean something under emulation; the XSK layer next to xdp-tools, in ratios that do.
 .PHONY: bench-vm

@@ -110,6 +110,26 @@ def store_stands_still(wire, size):
     return node
 
 
+def partial_checksums(wire, node):
+    """A peer that leaves checksums to hardware there is not is named and gets nothing; with computed ones it is served."""
+    for host, peer in ((xdpnode.SERVER, xdpnode.CLIENT), (f"[{xdpnode.SERVER6}]", xdpnode.CLIENT6)):
+        wire.start("client", "ethtool", "-K", "x1", "tx", "on", stdout=subprocess.DEVNULL).wait()
+        before = tcp(node, "drop_checksum_partial")
+        knock = wire.start("client", "curl", "-s", "--max-time", "60", "-o", "/dev/null", f"http://{host}:{xdpnode.PORT}/wan/none")
+        vmtest.check(f"partial checksums of {peer} are counted by that name",
+                     vmtest.until(30, lambda before=before: tcp(node, "drop_checksum_partial") > before))
+        want = f"event=xdp_partial_checksums interface=x0 peer={peer} "
+
+        def is_named(want=want):
+            with open(node.log, errors="replace") as log:
+                return want in log.read()
+        vmtest.check("  and the log names it", vmtest.until(10, is_named), node.log_tail())
+        knock.kill()
+        knock.wait()
+        wire.start("client", "ethtool", "-K", "x1", "tx", "off", stdout=subprocess.DEVNULL).wait()
+    wire.pushed("with computed ones it is served: bit-exact", 2, 64 * KIB, 10)
+
+
 def frame_sizes(wire, node, mtus=(1280, 3498, 9000)):
     for mtu in mtus:
         node.stop()

@@ -39,6 +39,7 @@ def cable(queues=1):
     vmtest.run("ip", "link", "set", card(2), "netns", "client", "name", "x1")
     for where, name, host in (([], "x0", 1), (["-n", "client"], "x1", 2)):
         vmtest.run("ip", *where, "addr", "replace", f"10.77.0.{host}/24", "dev", name)
+        vmtest.run("ip", *where, "addr", "replace", f"fd00:77::{host}/64", "dev", name, "nodad")
         vmtest.run("ip", *where, "link", "set", name, "up")
     subprocess.run(["ip", "netns", "exec", "client", "ethtool", "-K", "x1", "tx", "off"], check=False, stdout=subprocess.DEVNULL)
     subprocess.run(["ethtool", "-L", "x0", "combined", str(queues)], check=False, stderr=subprocess.DEVNULL)
@@ -47,33 +48,36 @@ def cable(queues=1):
         raise SystemExit(1)
 
 
-def push(connections, size, seed):
-    process = xdpnode.Wire.start("client", "python3", f"{xdpnode.HERE}/pusher.py", xdpnode.SERVER, str(xdpnode.PORT), "wan", str(connections),
+def push(host, connections, size, seed):
+    process = xdpnode.Wire.start("client", "python3", f"{xdpnode.HERE}/pusher.py", host, str(xdpnode.PORT), "wan", str(connections),
                                  str(size), str(seed), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return process.communicate()[0].strip(), process.returncode
 
 
-def measure(staging, seed, workers=1, queues=1):
-    """One node with such a staging pool. Queues are shared out among the workers; those of one worker have their frames together."""
+def measure(staging, host, seed, workers=1, queues=1):
+    """One node with such a staging pool, by one of its addresses. Queues are shared out among the workers; those of one worker have their
+    frames together."""
     node = nodes.prepare(staging=staging, workers=workers)
     xdpnode.configure(area_mib=16, connections=32, more=", manage_nic: true")
     if not vmtest.check(f"staging {staging}, {workers} worker{'s' * (workers > 1)}: the node becomes ready", node.start(), node.log_tail()):
         raise SystemExit(1)
     modes = modes_said(node)[-queues:]
     vmtest.check("  and reports zero-copy for each queue", len(modes) == queues and all("zero-copy" in mode for mode in modes), modes)
+    watch = xdpnode.KernelWatch()
     xdpnode.Wire.start("client", "curl", "-sSf", "-X", "PUT", f"http://{xdpnode.SERVER}:{xdpnode.PORT}/wan").wait()
     copies = zcrxnode.Copies(node)
-    text, status = push(1, 64 * MIB, seed)
-    vmtest.check(f"staging {staging}: an object of 64 MiB is bit-exact", status == 0, text)
+    text, status = push(host, 1, 64 * MIB, seed)
+    vmtest.check(f"staging {staging}: an object of 64 MiB by {'IPv6' if ':' in host else 'IPv4'} is bit-exact", status == 0, text)
     received = copies.totals()[0] - copies.received
     vmtest.check("  its payload came through the card", received >= 64 * MIB - 300, received)
     vmtest.check("  copied payload under 1 %", copies.share() < 0.01, f"{copies.share():.4%} ({copies.by_reason()})")
     vmtest.check("  and none by the kernel", copies.by_kernel() == 0, copies.by_kernel())
     vmtest.note(f"staging {staging}: {copies.share():.4%} copied ({copies.by_reason()})")
-    text, status = push(16, 100_000, seed + 1)
-    vmtest.check(f"staging {staging}: 16 connections, any head length, are bit-exact", status == 0, text)
+    text, status = push(f"{xdpnode.SERVER},{xdpnode.SERVER6}", 16, 100_000, seed + 1)
+    vmtest.check(f"staging {staging}: 16 connections of both families, any head length, are bit-exact", status == 0, text)
     if queues > 1:
         several(node, staging, seed + 2, workers)
+    xdpnode.kernel_is_silent(xdpnode.Wire, watch)
     vmtest.check("  SIGTERM ends it with status 0", node.stop() == 0, node.log_tail())
     nodes.release(node)
 
@@ -81,7 +85,7 @@ def measure(staging, seed, workers=1, queues=1):
 def several(node, staging, seed, workers):
     """Objects over several connections, which hashing spreads over the queues."""
     copies = zcrxnode.Copies(node)
-    text, status = push(8, 3 * MIB, seed)
+    text, status = push(f"{xdpnode.SERVER},{xdpnode.SERVER6}", 8, 3 * MIB, seed)
     vmtest.check(f"staging {staging}: 8 objects of 3 MiB at once are bit-exact", status == 0, text)
     vmtest.check("  copied payload under 1 %", copies.share() < 0.01 and copies.by_kernel() == 0,
                  f"{copies.share():.4%} ({copies.by_reason()}), {copies.by_kernel()} by the kernel")
@@ -103,14 +107,14 @@ def mode_said(node):
 
 def run():
     cable()
-    for number, staging in enumerate(("8MiB", "64KiB")):
-        measure(staging, 10 * number)
+    measure("8MiB", xdpnode.SERVER, 0)
+    measure("64KiB", xdpnode.SERVER6, 10)
     vmtest.run("ip", "netns", "del", "client")
 
 
 def run_queues(queues=2):
     """Several queues: a worker each, and all of them at one worker, which has their frames in one UMEM."""
     cable(queues)
-    measure("8MiB", 30, workers=queues, queues=queues)
-    measure("64KiB", 40, workers=1, queues=queues)
+    measure("8MiB", xdpnode.SERVER6, 30, workers=queues, queues=queues)
+    measure("64KiB", xdpnode.SERVER, 40, workers=1, queues=queues)
     vmtest.run("ip", "netns", "del", "client")
