@@ -53,6 +53,7 @@ static inline void invariants_send(const struct tcp_conn *conn)
     CHECK(conn->cwnd >= min_u32(conn->mss, 64));
     CHECK(conn->mss > 0);
     CHECK(tcp_pipe(conn) <= conn->snd_nxt - conn->snd_una);
+    CHECK(conn->score_count <= TCP_SCORES_MAX);
     uint32_t end = conn->snd_una;
     for (uint32_t i = 0; i < conn->score_count; i++) {
         CHECK(seq_lt(end, conn->scores[i].start));

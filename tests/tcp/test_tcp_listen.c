@@ -102,6 +102,7 @@ Test(tcp_listen, ack_gets_rst)
     IN(.seq = 5, .ack = 77);
     EXPECT(TCP_RST, 77, 0, 0);
     EXPECT_NONE();
+    cr_assert(COUNT(cookies_bad) == 0); /* none was sent, so there is nothing to guess */
     rig_close(&rig);
 }
 
@@ -188,6 +189,96 @@ Test(tcp_listen, stop_refuses_new_and_keeps_established)
 
 /* Two listeners of one engine: the events of each are taken apart, its own address goes before "any", and a number is used again only
  * when the last connection is gone. */
+Test(tcp_listen, stop_forgets_handshakes_of_this_listener_only)
+{
+    static const uint8_t any[16];
+    struct peer other;
+    rig_open(&rig, &(struct tcp_config){0});
+    cr_assert(tcp_listen(rig.engine, any, 80) == -EEXIST);
+    cr_assert(tcp_listen(rig.engine, any, 81) == 1);
+    rig_peer_init(&rig, &other, 2, 4);
+    other.tuple.local_port = 81;
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig.peer = &other;
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    cr_assert(tcp_listen_stop(rig.engine, any, 80) == 0 && tcp_listen_stop(rig.engine, any, 80) == -ENOENT);
+    cr_assert(tcp_stats(rig.engine)->syns_used == 1);
+    other.seq = other.ack = 1;
+    IN();
+    cr_assert(rig.opens == 1);
+    rig.peer = &rig.first;
+    rig.peer->seq = 1;
+    IN(.ack = 1);
+    EXPECT(TCP_RST, 1, 0, 0);
+    rig.peer = &other;
+    rig_close(&rig);
+}
+
+Test(tcp_listen, listeners_beyond_the_table_are_refused)
+{
+    static const uint8_t any[16];
+    rig_open(&rig, &(struct tcp_config){0});
+    for (uint32_t i = 1; i < TCP_LISTENS_MAX; i++) {
+        cr_assert(tcp_listen(rig.engine, any, (uint16_t)(1000 + i)) == (int)i);
+    }
+    cr_assert(tcp_listen(rig.engine, any, 2000) == -ENOSPC);
+    cr_assert(tcp_listen_stop(rig.engine, any, 1007) == 0);
+    cr_assert(tcp_listen(rig.engine, any, 2000) == 7);
+    rig_close(&rig);
+}
+
+/* Nobody takes packets: what cannot be kept is lost, as on the way. */
+Test(tcp_listen, answers_beyond_their_room_are_dropped)
+{
+    rig_open(&rig, &(struct tcp_config){.replies_max = 8, .cookies_always = true});
+    for (uint32_t i = 0; i < 20; i++) {
+        if (i % 2) {
+            IN(OFFER);
+        } else {
+            IN(.ack = 5, .no_ts = true, .seq = i);
+        }
+    }
+    cr_assert(COUNT(replies_dropped) == 12 && COUNT(cookies_sent) == 4 && COUNT(resets_sent) == 4);
+    uint32_t sent = 0;
+    while (rig_out(&rig) != NULL) {
+        sent++;
+    }
+    cr_assert(sent == 8);
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    rig_close(&rig);
+}
+
+Test(tcp_listen, impossible_configurations_have_no_size)
+{
+    static const struct tcp_config wrong[] = {
+        {.conns_max = 0, .frames_count = 64},
+        {.conns_max = 8, .frames_count = 0},
+        {.conns_max = 8, .frames_count = 64, .frames_hold_max = 65},
+        {.conns_max = 8, .frames_count = 64, .conn_frames_max = 60},
+        {.conns_max = 8, .frames_count = 64, .conn_frames_max = 1},
+        {.conns_max = 8, .frames_count = 64, .mtu = 575},
+        {.conns_max = 8, .frames_count = 64, .mtu = 65535},
+        {.conns_max = 8, .frames_count = 64, .mtu = 1500, .send_mtu = 1501},
+        {.conns_max = 8, .frames_count = 64, .frame_bytes = 255},
+        {.conns_max = 1U << 28, .frames_count = 64},
+    };
+    struct tcp_engine *engine;
+    struct tcp_config right = {.conns_max = 8, .frames_count = 64};
+    static _Alignas(64) uint8_t memory[1 << 20];
+    size_t size = tcp_size(&right);
+    for (uint32_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        cr_assert(tcp_size(&wrong[i]) == 0, "%u", i);
+        cr_assert(tcp_init(memory, sizeof(memory), &wrong[i], &engine) == -EINVAL, "%u", i);
+    }
+    cr_assert(size > 0 && size <= sizeof(memory) - 64);
+    cr_assert(tcp_init(memory, size - 1, &right, &engine) == -EINVAL);
+    cr_assert(tcp_init(memory + 8, size, &right, &engine) == -EINVAL);
+    cr_assert(tcp_init(memory, size, &right, &engine) == 0);
+}
+
 Test(tcp_listen, listeners_have_events_of_their_own)
 {
     struct tcp_event event;
@@ -235,6 +326,28 @@ Test(tcp_listen, a_listener_that_has_its_share_is_silent_and_others_go_on)
 }
 
 /* One of several engines must not reset what another may know; the last that is asked does. */
+Test(tcp_listen, limits_of_a_listener_hold_for_its_connections)
+{
+    struct iovec iov = {(void *)"response", 8};
+    struct tcp_limits limits = {.keepalive_ns = 5 * NS_PER_S, .user_timeout_ns = 7 * NS_PER_S};
+    rig_open(&rig, &(struct tcp_config){0});
+    tcp_listen_limits(rig.engine, 0, &limits);
+    rig_established(&rig);
+    rig_advance(&rig, 5 * NS_PER_S);
+    EXPECT(TCP_ACK, 0, rig.peer->seq, 0);
+    cr_assert(COUNT(keepalives_out) == 1);
+    IN();
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &iov, 1, 1) == 0);
+    rig_drain_out(&rig);
+    for (uint32_t i = 0; i < 8; i++) { /* timeouts 1, 3 and 7 s after it left */
+        cr_assert(rig.resets == (i > 6 ? 1 : 0));
+        rig_advance(&rig, NS_PER_S);
+        rig_drain_out(&rig);
+    }
+    cr_assert(rig.resets == 1 && rig.reset_error == -ETIMEDOUT);
+    rig_close(&rig);
+}
+
 Test(tcp_listen, a_stray_is_told_and_not_answered)
 {
     struct tcp_out out = {.tuple = NULL, .seq = 5000, .ack = 6000, .window = 100};
@@ -339,6 +452,28 @@ Test(tcp_handshake, cookie_keeps_a_small_mss_and_the_lack_of_a_window_scale)
     rig_close(&rig);
 }
 
+Test(tcp_handshake, cookie_that_finds_no_connection_free_is_good_later)
+{
+    struct peer second;
+    rig_open(&rig, &(struct tcp_config){.cookies_always = true, .conns_max = 1});
+    rig_peer_init(&rig, &second, 2, 4);
+    rig.peer = &second;
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    second.seq = second.ack = 1;
+    rig.peer = &rig.first;
+    rig_handshake(&rig);
+    rig.peer = &second;
+    IN(.len = 10);
+    EXPECT_NONE();
+    cr_assert(COUNT(conns_full) == 1 && rig.opens == 1);
+    tcp_abort(rig.engine, rig.now, rig.id);
+    rig_drain_out(&rig);
+    IN(.len = 10);
+    cr_assert(rig.opens == 2 && rig.received == 10);
+    rig_close(&rig);
+}
+
 /* Its low bits are taken for options, yet a peer that compares must find that time goes on. */
 Test(tcp_handshake, cookie_timestamp_is_not_ahead_of_the_clock)
 {
@@ -384,7 +519,9 @@ Test(tcp_handshake, cookie_forged_or_late_gets_rst)
     EXPECT(TCP_RST, 2, 0, 0);
     IN(.seq = 2);
     EXPECT(TCP_RST, 1, 0, 0);
-    cr_assert(COUNT(cookies_bad) == 2);
+    IN(.wrong_ack = 1U << 27); /* another MSS than the one that was signed */
+    cr_assert(rig_out(&rig) != NULL && (rig.seg.flags & TCP_RST));
+    cr_assert(COUNT(cookies_bad) == 3);
     rig_advance(&rig, 129 * NS_PER_S);
     IN();
     EXPECT(TCP_RST, 1, 0, 0);
@@ -540,6 +677,52 @@ Test(tcp_handshake, last_ack_that_finds_no_connection_free_keeps_the_handshake)
     rig_drain_out(&rig);
     IN(.len = 100);
     cr_assert(rig.opens == 2 && rig.received == 100);
+    rig_close(&rig);
+}
+
+/* RFC 9293 section 3.10.7.4: without ACK there is nothing to go by. */
+Test(tcp_handshake, segment_without_ack_completes_nothing)
+{
+    rig_open(&rig, &(struct tcp_config){0});
+    IN(OFFER);
+    EXPECT(SYNACK, 0, 1, 0);
+    IN(.seq = 1, .flags = TCP_PSH, .len = 10);
+    IN(.seq = 1, .flags = TCP_FIN);
+    EXPECT_NONE();
+    cr_assert(COUNT(drop_no_ack) == 2 && rig.opens == 0 && tcp_stats(rig.engine)->syns_used == 1);
+    rig_close(&rig);
+}
+
+/* The active side, for load tools: what is no answer to our SYN changes nothing, an RST that is ends it. */
+Test(tcp_handshake, connect_believes_only_what_answers_its_syn)
+{
+    struct tcp_id id;
+    rig_open(&rig, &(struct tcp_config){.conns_max = 1});
+    struct peer *peer = rig.peer;
+    cr_assert(tcp_connect(rig.engine, rig.now, &peer->tuple, &peer->link, &id) == 0);
+    cr_assert(tcp_connect(rig.engine, rig.now, &peer->tuple, &peer->link, &rig.id) == -EADDRINUSE);
+    struct peer second;
+    rig_peer_init(&rig, &second, 2, 4);
+    cr_assert(tcp_connect(rig.engine, rig.now, &second.tuple, &second.link, &rig.id) == -ENFILE);
+    cr_assert(rig_out(&rig) != NULL && (rig.seg.flags & TCP_SYN) && !(rig.seg.flags & TCP_ACK));
+    IN(.seq = 0, .ack = 77, .flags = TCP_SYN | TCP_ACK);
+    EXPECT(TCP_RST, 77, 0, 0);
+    IN(.seq = 0, .ack = 77, .flags = TCP_RST | TCP_ACK);
+    IN(.seq = 0, .flags = TCP_RST);
+    IN(.seq = 0, .flags = TCP_SYN);
+    IN(.seq = 0, .ack = 1);
+    EXPECT_NONE();
+    cr_assert(rig.resets == 0);
+    IN(.seq = 0, .ack = 1, .flags = TCP_RST | TCP_ACK);
+    cr_assert(rig.resets == 1 && rig.reset_error == -ECONNREFUSED);
+    tcp_close(rig.engine, rig.now, id);
+    rig_events(&rig);
+    cr_assert(rig.closes == 1);
+    cr_assert(tcp_connect(rig.engine, rig.now, &second.tuple, &second.link, &id) == 0);
+    tcp_close(rig.engine, rig.now, id);
+    rig_events(&rig);
+    EXPECT_NONE();
+    cr_assert(rig.closes == 2 && tcp_stats(rig.engine)->conns_used == 0);
     rig_close(&rig);
 }
 

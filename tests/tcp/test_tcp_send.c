@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 
+#include "tcp_invariants.h"
 #include "tcp_rig.h"
 
 static struct rig rig;
@@ -103,6 +104,19 @@ Test(tcp_send, more_sends_than_slots_are_refused)
     rig_close(&rig);
 }
 
+/* Numbers are compared within half of their space. */
+Test(tcp_send, more_than_a_gibibyte_in_flight_is_refused)
+{
+    struct iovec huge = {bytes, 600U << 20}; /* only what the window takes is read */
+    start(&(struct tcp_config){0});
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &huge, 1, 1) == 0);
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &huge, 1, 2) == -EAGAIN);
+    EXPECT_DATA(1, MSS);
+    struct iovec too_huge = {bytes, 1U << 30};
+    cr_assert(tcp_send(rig.engine, rig.now, rig.id, &too_huge, 1, 3) == -EINVAL);
+    rig_close(&rig);
+}
+
 Test(tcp_send, peer_window_limit)
 {
     start(&(struct tcp_config){0});
@@ -131,6 +145,24 @@ Test(tcp_send, zero_window_is_probed_with_backoff_and_opens)
     IN(.window = 4096);
     EXPECT_DATA(1, MSS);
     cr_assert(rig.resets == 0);
+    rig_close(&rig);
+}
+
+/* RFC 9293 section 3.8.6.1: each probe of a window that stays closed waits twice as long. */
+Test(tcp_send, probes_of_a_closed_window_back_off)
+{
+    start(&(struct tcp_config){.rto_max_ns = 8 * NS_PER_S});
+    IN(.window = 0);
+    cr_assert(put(0, 5000, 1) == 0);
+    EXPECT_NONE();
+    for (uint32_t i = 0; i < 6; i++) { /* 1, 2, 4, 8, 8, ... */
+        uint64_t wait = tcp_poll_at(rig.engine) - rig.now;
+        cr_assert(wait == (i < 3 ? NS_PER_S << i : 8 * NS_PER_S), "%u: %lu", i, (unsigned long)wait);
+        rig_advance(&rig, wait);
+        EXPECT(TCP_ACK, 0, NEXT, 0);
+        IN(.window = 0);
+        EXPECT_NONE();
+    }
     rig_close(&rig);
 }
 
@@ -340,6 +372,7 @@ Test(tcp_send, rto_backoff_then_reset)
         rto *= 2;
     }
     rig_advance(&rig, rto);
+    EXPECT(TCP_RST | TCP_ACK, 101, NEXT, 0); /* in case only its way to us is broken */
     cr_assert(rig.resets == 1 && rig.reset_error == -ETIMEDOUT);
     cr_assert(rig.sents == 1 && rig.sent_error == -ETIMEDOUT);
     rig_close(&rig);
@@ -834,12 +867,46 @@ Test(tcp_send, timeout_forgets_sack_because_the_peer_may_have_dropped_it)
     start(&(struct tcp_config){0});
     cr_assert(put(0, 4 * MSS, 1) == 0);
     drain_data();
-    IN(.sack = {1 + MSS, 1 + 2 * MSS});
+    IN(.sack = {1 + 2 * MSS, 1 + 3 * MSS});
     rig_advance(&rig, 2 * NS_PER_S);
     EXPECT_DATA(1, MSS);
     IN(.ack = 1 + MSS); /* and not a word of what was reported before */
     EXPECT_DATA(1 + MSS, MSS);
     EXPECT_DATA(1 + 2 * MSS, MSS);
+    rig_close(&rig);
+}
+
+/* More holes than are remembered: some are sent once too often, and all arrives. */
+Test(tcp_send, more_sacked_runs_than_are_kept_are_forgotten)
+{
+    start_without(false, true);
+    const uint32_t mss = 1460;
+    uint32_t una = 1;
+    uint32_t end = 1;
+    cr_assert(put(0, 150 * mss, 1) == 0);
+    while (end - una < 45 * mss) { /* slow start */
+        IN(.ack = una);
+        uint32_t sent = drain_data();
+        end = sent > end ? sent : end;
+        for (uint32_t i = 0; i < 6 && end - una < 45 * mss; i++) {
+            una += 2 * mss;
+            IN(.ack = una);
+            sent = drain_data();
+            end = sent > end ? sent : end;
+        }
+    }
+    for (uint32_t i = 0; i < 20; i++) {
+        IN(.ack = una, .sack = {una + (2 * i + 1) * mss, una + (2 * i + 2) * mss});
+        invariants_check(rig.engine);
+        drain_data();
+    }
+    for (uint32_t i = 0; i < 100 && rig.sents == 0; i++) {
+        uint32_t sent = drain_data();
+        end = sent > end ? sent : end;
+        IN(.ack = end);
+        invariants_check(rig.engine);
+    }
+    cr_assert(rig.sents == 1 && rig.resets == 0);
     rig_close(&rig);
 }
 
@@ -861,6 +928,7 @@ Test(tcp_send, too_big_makes_segments_smaller_only_if_it_quotes_what_is_in_fligh
     cr_assert(put(0, 2 * MSS, 1) == 0);
     drain_data();
     cr_assert(!tcp_too_big(rig.engine, &rig.peer->tuple, rig.peer->iss + 1 + 2 * MSS, 1300));
+    cr_assert(!tcp_too_big(rig.engine, &rig.peer->tuple, rig.peer->iss, 1300));
     cr_assert(!tcp_too_big(rig.engine, &rig.peer->tuple, rig.peer->iss + 1, 1500));
     EXPECT_NONE();
     cr_assert(tcp_too_big(rig.engine, &rig.peer->tuple, rig.peer->iss + 1, 1300));
@@ -1190,6 +1258,34 @@ Test(tcp_close, time_wait_of_a_stopped_listener_is_not_reopened)
     rig_close(&rig);
 }
 
+Test(tcp_close, oldest_time_wait_makes_room)
+{
+    struct peer peers[3];
+    fill_bytes();
+    rig_open(&rig, &(struct tcp_config){.time_waits_max = 2});
+    for (uint32_t i = 0; i < 3; i++) {
+        rig_peer_init(&rig, &peers[i], 10 + i, 4);
+        rig.peer = &peers[i];
+        rig_handshake(&rig);
+        tcp_close(rig.engine, rig.now, rig.id);
+        EXPECT(TCP_ACK | TCP_FIN, 1, 1, 0);
+        IN(.ack = 2, .flags = TCP_ACK | TCP_FIN);
+        EXPECT(TCP_ACK, 2, 2, 0);
+        rig_advance(&rig, NS_PER_S);
+    }
+    cr_assert(tcp_stats(rig.engine)->time_waits_used == 2 && COUNT(time_wait_recycled) == 1);
+    for (uint32_t i = 0; i < 3; i++) { /* a repeated FIN: the first is a stranger now */
+        rig.peer = &peers[i];
+        IN(.ack = 2, .flags = TCP_ACK | TCP_FIN);
+        if (i == 0) {
+            EXPECT(TCP_RST, 2, 0, 0);
+        } else {
+            EXPECT(TCP_ACK, 2, 2, 0);
+        }
+    }
+    rig_close(&rig);
+}
+
 Test(tcp_close, time_wait_is_silent_to_a_late_ack)
 {
     to_time_wait();
@@ -1253,6 +1349,20 @@ Test(tcp_close, time_wait_is_not_kept_by_other_fins)
     EXPECT_NONE(); /* two ends that disagree do not play ping-pong */
     rig_advance(&rig, 30 * NS_PER_S);
     cr_assert(tcp_stats(rig.engine)->time_waits_used == 0);
+    rig_close(&rig);
+}
+
+/* Bytes not yet taken go with a reset, so there must be no end after it: half an object would look whole. */
+Test(tcp_close, reset_takes_an_end_back_that_was_not_told_yet)
+{
+    start(&(struct tcp_config){0});
+    tcp_pause(rig.engine, rig.id);
+    IN(.len = 1000, .flags = TCP_ACK | TCP_FIN);
+    EXPECT_ACK(NEXT + 1001);
+    IN(.seq = NEXT + 1001, .flags = TCP_RST);
+    tcp_resume(rig.engine, rig.id);
+    rig_events(&rig);
+    cr_assert(rig.eofs == 0 && rig.resets == 1 && rig.received == 16000);
     rig_close(&rig);
 }
 

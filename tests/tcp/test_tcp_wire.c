@@ -370,6 +370,24 @@ Test(tcp_wire, every_truncation_is_refused)
     for (frame_len = 0; frame_len < 79; frame_len++) {
         cr_assert(parse() == TCP_WIRE_SHORT, "%u", frame_len);
     }
+    static const uint8_t tag[4] = {0x81, 0x00, 0x00, 0x2a};
+    static const uint8_t options[16] = {6, 1, 1, 12};
+    load_v6();
+    insert(54, options, 16);
+    frame[20] = 60;
+    bytes_put_be16(frame + 18, 41);
+    insert(12, tag, 4);
+    insert(12, tag, 4);
+    uint32_t whole = frame_len;
+    for (frame_len = 0; frame_len < whole; frame_len++) {
+        cr_assert(parse() == TCP_WIRE_SHORT, "tags and extension, %u", frame_len);
+    }
+    frame_len = whole;
+    cr_assert(parse() == TCP_WIRE_OK);
+    for (uint32_t cut = 0; cut < 8; cut++) { /* the packet ends inside a header although its frame does not */
+        bytes_put_be16(frame + 26, (uint16_t)(1 + cut));
+        cr_assert(parse() == TCP_WIRE_SHORT, "length %u", 1 + cut);
+    }
 }
 
 Test(tcp_wire, options_with_impossible_lengths_are_refused)
@@ -394,6 +412,18 @@ Test(tcp_wire, options_with_impossible_lengths_are_refused)
         seal();
         cr_assert(parse() == TCP_WIRE_OK, "%u", i);
     }
+}
+
+Test(tcp_wire, numbers_of_parts_that_no_driver_gives_are_refused)
+{
+    static struct tcp_part many[TCP_PARTS_MAX + 1];
+    load_v4();
+    many[0] = (struct tcp_part){frame, frame_len, 0};
+    cr_assert(tcp_wire_parse(many, 0, &seg) == TCP_WIRE_SHORT);
+    cr_assert(tcp_wire_parse(many, TCP_PARTS_MAX + 1, &seg) == TCP_WIRE_SHORT);
+    many[1] = (struct tcp_part){frame, 0x10000, 0};
+    cr_assert(tcp_wire_parse(many, 2, &seg) == TCP_WIRE_SHORT);
+    cr_assert(tcp_wire_parse(many, 1, &seg) == TCP_WIRE_OK);
 }
 
 Test(tcp_wire, parts_may_be_cut_anywhere_behind_the_headers)
@@ -459,5 +489,42 @@ Test(tcp_wire, emitted_bytes_are_as_written_by_hand)
     cr_assert(tcp_wire_emit(&out, buf, 0, 0) == 60);
     for (uint32_t i = 54; i < 60; i++) {
         cr_assert(buf[i] == 0, "padding is zero");
+    }
+}
+
+Test(tcp_wire, what_is_emitted_is_read_the_same)
+{
+    for (uint32_t version = 4; version <= 6; version += 2) {
+        if (version == 4) {
+            load_v4();
+        } else {
+            load_v6();
+        }
+        cr_assert(parse() == TCP_WIRE_OK);
+        struct tcp_segment from = seg;
+        from.link.tags = 2;
+        from.link.tag_type[0] = 0x88a8;
+        from.link.tag_type[1] = 0x8100;
+        from.link.tag_id[0] = 7;
+        from.link.tag_id[1] = 9;
+        struct tcp_out out = {.tuple = &from.tuple,
+                              .link = &from.link,
+                              .seq = 9,
+                              .ack = 8,
+                              .window = 77,
+                              .flags = TCP_ACK | TCP_CWR,
+                              .ecn = TCP_ECN_ECT0,
+                              .options = {.has_ts = true, .ts_value = 5, .ts_echo = 6, .sack_count = 3}};
+        uint32_t headers = tcp_wire_headers_len(&out);
+        cr_assert(headers <= TCP_HEADERS_MAX);
+        memcpy(frame + headers, "hello", 5);
+        uint64_t sum = tcp_checksum_add(0, (const uint8_t *)"hello", 5);
+        frame_len = tcp_wire_emit(&out, frame, 5, sum);
+        cr_assert(frame_len == headers + 5 && parse() == TCP_WIRE_OK);
+        cr_assert(seg.ecn == TCP_ECN_ECT0 && seg.flags == (TCP_ACK | TCP_CWR) && seg.window == 77);
+        cr_assert(seg.seq == 9 && seg.ack == 8 && seg.len == 5 && seg.tuple.version == version);
+        cr_assert(memcmp(seg.tuple.peer, from.tuple.local, 16) == 0 && seg.tuple.peer_port == 80);
+        cr_assert(seg.link.tags == 2 && seg.link.tag_type[0] == 0x88a8 && seg.link.tag_id[1] == 9);
+        cr_assert(seg.options.has_ts && seg.options.ts_echo == 6 && seg.options.sack_count == 3);
     }
 }
