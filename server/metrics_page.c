@@ -117,7 +117,7 @@ static void device_row_print(struct store *store, uint32_t index, FILE *to)
     size_cell_print(info->used, to);
     size_cell_print(info->size, to);
     fprintf(to, "<td>%u</td><td>%u</td><td>%s</td><td>%s</td>", info->lba_size, info->dma_alignment,
-            info->direct ? "yes" : "no", info->fragments_ok ? "yes" : "no");
+            info->direct ? "yes" : "no", info->packets_ok ? "yes" : "no");
     cell_print(info->note, to);
     fputs("</tr>", to);
     free(info);
@@ -139,7 +139,7 @@ static void tables_print(struct metrics *metrics, FILE *to)
         return;
     }
     fputs("<h2>Devices</h2><table><tr><th>path<th>state<th>reason<th>used<th>size<th>LBA<th>DMA "
-          "alignment<th>direct<th>odd fragments without "
+          "alignment<th>direct<th>packets without "
           "copy<th>note</tr>",
           to);
     for (uint32_t i = 0; i < store_device_count(metrics->store); i++) {

@@ -544,11 +544,11 @@ static void label_sets_print(FILE *to)
     for (uint32_t i = 0; i < METRICS_OP_COUNT; i++) {
         fprintf(to, "%s `%s`", i == 0 ? "" : ",", operation_name(i));
     }
-    fputs(" (only those that occurred are shown)\n- `reason`:", to);
+    fputs(" (only those that occurred are shown)\n- `reason`, why payload was copied:\n", to);
     for (uint32_t i = 0; i < STORE_COPY_REASONS; i++) {
-        fprintf(to, "%s `%s`", i == 0 ? "" : ",", store_copy_reason_name((enum store_copy_reason)i));
+        fprintf(to, "  - `%s`: %s\n", store_copy_reason_name((enum store_copy_reason)i),
+                store_copy_reason_help((enum store_copy_reason)i));
     }
-    fputc('\n', to);
     values_print("status", status_names, ARRAY_COUNT(status_names), to);
     values_print("deadline", timeout_names, ARRAY_COUNT(timeout_names), to);
     values_print("limit", limit_names, ARRAY_COUNT(limit_names), to);

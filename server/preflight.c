@@ -368,6 +368,26 @@ static const char *indirect_fs_name(long type)
     }
 }
 
+#define PACKET_ALIGNMENT 4U /* bytes: of the payload of packets */
+
+/* Only said to listeners whose path has no copy else. */
+static void check_device_packets(struct preflight *preflight, const char *path, uint32_t alignment)
+{
+    for (uint32_t i = 0; i < preflight->conf->listener_count && alignment > PACKET_ALIGNMENT; i++) {
+        struct receive_plan plan;
+        struct err unused = {""};
+        if (receive_choose(preflight->conf, i, &plan, &unused) == 0 &&
+            (plan.ops == &rx_xdp_ops || plan.ops == &rx_zcrx_ops)) {
+            report(preflight, PREFLIGHT_WARN, "device",
+                   "%s: memory aligned to %u, and packets bring payload aligned to %u: what listener %s "
+                   "takes by "
+                   "%s is copied once on the way to it",
+                   path, alignment, PACKET_ALIGNMENT, preflight->conf->listeners[i].name, plan.ops->path);
+            return;
+        }
+    }
+}
+
 /* Alignment as the kernel reports it for O_DIRECT on this file. */
 static void check_device_direct(struct preflight *preflight, const char *path, int fd)
 {
@@ -385,6 +405,7 @@ static void check_device_direct(struct preflight *preflight, const char *path, i
     } else {
         report(preflight, PREFLIGHT_OK, "device", "%s: direct I/O, memory aligned to %u, offsets to %u", path,
                info.stx_dio_mem_align, info.stx_dio_offset_align);
+        check_device_packets(preflight, path, info.stx_dio_mem_align);
     }
     if (fstatfs(fd, &fs) == 0 && indirect_fs_name((long)fs.f_type) != NULL) {
         report(preflight, PREFLIGHT_WARN, "device", "%s is on %s", path, indirect_fs_name((long)fs.f_type));
@@ -412,6 +433,7 @@ static void check_device_passthrough(struct preflight *preflight, const struct c
     } else if (check_device_holds(preflight, device, found.size)) {
         report(preflight, PREFLIGHT_OK, "device", "%s: %s; memory aligned to %u, offsets to %u", device->path,
                found.note, found.dma_alignment, found.lba_size);
+        check_device_packets(preflight, device->path, found.dma_alignment);
     }
 }
 

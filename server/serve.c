@@ -233,15 +233,32 @@ static int serve_open_store(struct serve *serve, struct err *err)
     return rc;
 }
 
+/* Who chose a path that brings payload where the NIC put it should know that a device wants it elsewhere. */
+static void serve_log_device_copies(const struct serve *serve, const struct store_device_info *info)
+{
+    for (uint32_t i = 0; i < serve->conf->listener_count && !info->packets_ok; i++) {
+        if (serve->plans[i].ops == &rx_xdp_ops || serve->plans[i].ops == &rx_zcrx_ops) {
+            LOG_WRN("device_copies", "path=%s dma_alignment=%u listener=%s note=%s", LOG_Q(info->path),
+                    info->dma_alignment, serve->conf->listeners[i].name,
+                    LOG_Q("the device takes no payload as packets bring it (memory aligned to 4): it is "
+                          "copied once on the way to it"));
+            return;
+        }
+    }
+}
+
 static void serve_log_devices(struct serve *serve)
 {
     static struct store_device_info info; /* 5 KiB; only this thread logs devices. */
     for (uint32_t i = 0; i < store_device_count(serve->store); i++) {
         char size[BYTES_SIZE_TEXT_MAX];
         store_device_info(serve->store, i, &info);
-        LOG_INF("device", "path=%s size=%s used=%llu lba=%u dma_alignment=%u direct=%d fragments=%d note=%s",
+        LOG_INF("device",
+                "path=%s size=%s used=%llu lba=%u dma_alignment=%u direct=%d fragments=%d packets=%d note=%s",
                 LOG_Q(info.path), bytes_format_size(info.size, size), (unsigned long long)info.used,
-                info.lba_size, info.dma_alignment, info.direct, info.fragments_ok, LOG_Q(info.note));
+                info.lba_size, info.dma_alignment, info.direct, info.fragments_ok, info.packets_ok,
+                LOG_Q(info.note));
+        serve_log_device_copies(serve, &info);
     }
 }
 

@@ -24,8 +24,6 @@
 #include "base/check.h"
 #include "storage/port_int.h"
 
-#define PAYLOAD_ALIGNMENT 4U /* bytes: what received payload nearly always keeps */
-
 enum pack_step { PACK_TOOK, PACK_AGAIN, PACK_NO_ROOM };
 
 static const struct store_device *pack_device(const struct store_put *put)
@@ -50,7 +48,7 @@ static uint32_t pack_grain(const struct store_put *put)
 /* Why a row of fragments cannot go as it lies: the peer's segments, the device, or a kernel that refuses what the device takes. */
 static enum store_copy_reason pack_staging_reason(const struct store_device *device)
 {
-    if (device->dev->info.whole_pages || device->head_alignment > PAYLOAD_ALIGNMENT) {
+    if (store_device_is_coarse(device)) {
         return STORE_COPY_DEVICE;
     }
     return device->fragments_ok ? STORE_COPY_RAGGED : STORE_COPY_KERNEL;

@@ -28,6 +28,25 @@ const char *store_copy_reason_name(enum store_copy_reason reason)
     return names[reason];
 }
 
+const char *store_copy_reason_help(enum store_copy_reason reason)
+{
+    static const char *const helps[STORE_COPY_REASONS] = {
+        [STORE_COPY_HEAD] =
+            "the first bytes of an upload, up to where the device takes what follows as it lies",
+        [STORE_COPY_TAIL] = "the end of an upload, less than a block of the device",
+        [STORE_COPY_RAGGED] = "the peer's segments end at odd bytes, so that rows of them fit no write",
+        [STORE_COPY_CHUNKED] =
+            "bodies with framing between their bytes (aws-chunked, chunked) are put together",
+        [STORE_COPY_TLS] = "decryption",
+        [STORE_COPY_PRESSURE] = "receive buffers ran short, and slow uploads gave theirs back",
+        [STORE_COPY_KERNEL] = "the kernel refuses memory as finely aligned as the device takes (before 6.18)",
+        [STORE_COPY_DEVICE] =
+            "the device wants memory aligned more coarsely than packets lie, or whole pages",
+        [STORE_COPY_FILTER] = "the payload was compressed, or went through another filter"};
+    CHECK((uint32_t)reason < STORE_COPY_REASONS);
+    return helps[reason];
+}
+
 /* ---- opening ------------------------------------------------------------------------------------------------------- */
 
 static void port_options_check(const struct store_port_options *options)

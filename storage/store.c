@@ -348,6 +348,7 @@ void store_device_info(struct store *store, uint32_t index, struct store_device_
     out->dma_alignment = device->fragment_alignment;
     out->fragments_max = dev->info.fragments_max;
     out->fragments_ok = device->fragments_ok;
+    out->packets_ok = device->fragments_ok && !store_device_is_coarse(device);
     out->direct = dev->info.direct;
     snprintf(out->note, sizeof(out->note), "%s", device->note);
     out->read_bytes = dev->stats.bytes[DEV_READ];

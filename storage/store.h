@@ -87,9 +87,11 @@ struct store_device_info {
     uint32_t lba_size;      /* bytes */
     uint32_t dma_alignment; /* bytes: address and length of fragments must be multiples of it */
     uint32_t fragments_max; /* fragments of one write */
-    bool fragments_ok;      /* self-test: odd-sized fragments reach the device without a copy by us */
-    bool direct;            /* O_DIRECT is direct here (false on btrfs with checksums etc.) */
-    char note[256];         /* why not, in words */
+    bool
+        fragments_ok; /* self-test: fragments of its own alignment, however coarse, reach it without a copy by us */
+    bool packets_ok; /* so does the payload of packets as it lies: at multiples of 4 bytes */
+    bool direct;     /* O_DIRECT is direct here (false on btrfs with checksums etc.) */
+    char note[256];  /* why not, in words */
     /* counters since open */
     uint64_t read_bytes, written_bytes, reads, writes, flushes, read_errors, write_errors, flush_errors;
     uint64_t writes_in_flight;
@@ -132,6 +134,7 @@ enum store_copy_reason {
     STORE_COPY_REASONS
 };
 const char *store_copy_reason_name(enum store_copy_reason reason);
+const char *store_copy_reason_help(enum store_copy_reason reason);
 
 struct store_stats {                /* sums over ports and threads, since open unless a gauge */
     uint64_t objects, object_bytes; /* gauges */

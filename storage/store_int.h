@@ -46,6 +46,12 @@ struct store_device {
     _Atomic bool is_full;  /* an upload was refused for want of space, and there is still hardly any */
 };
 
+/* Does it want memory aligned more coarsely than the payload of packets lies (nearly always at multiples of four), or whole pages? */
+static inline bool store_device_is_coarse(const struct store_device *device)
+{
+    return device->dev->info.whole_pages || device->head_alignment > 4;
+}
+
 /* Takes `want` bytes (at least `min`), contiguous; both are rounded up to blocks. -ENOSPC. `near` (bytes, 0: none) is tried first:
  * a growing upload asks for the space behind its extent. Any thread. */
 int store_space_take(struct store_device *device, uint64_t near, uint64_t want, uint64_t min,

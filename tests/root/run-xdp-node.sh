@@ -36,6 +36,17 @@ peer curl -sSf --max-time 60 -o "$work/back" "$s3/bucket/big"
 try "they come back bit by bit" cmp "$work/big" "$work/back"
 try "the host itself reaches the same port through the kernel" curl -sSf --max-time 60 -o "$work/local" "$s3/bucket/big"
 try "with the same bytes" cmp "$work/big" "$work/local"
+# Whether the device takes packets' payload as it lies is the machine's affair; that metric, log, check and what was copied agree is not.
+curl -sf "$admin/metrics" >"$work/metrics"
+copied=$(awk '/^penstock_copied_bytes_total{listener="bulk".*reason="(device|kernel)"/ { sum += $2 } END { print sum + 0 }' "$work/metrics")
+as_it_lies=$(awk '/^penstock_device_packets_ok/ { print $2 }' "$work/metrics")
+agree() { # each of them says whether the device has payload copied
+	local is_copied=$((1 - as_it_lies)) said
+	said=$(grep -c "event=device_copies.*listener=bulk" "$work/node.log")
+	[ "$said" = "$is_copied" ] && [ $((copied > 30000000)) = "$is_copied" ] &&
+		{ ! grep -q "^ok.*device.*memory aligned to" "$work/check.log" || [ "$(grep -c "^warn.*is copied once on the way to it" "$work/check.log")" = "$is_copied" ]; }
+}
+try "a device that has payload copied is told by metric, log and check" agree
 many() {
 	local i pids=()
 	for i in $(seq 16); do

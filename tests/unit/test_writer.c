@@ -214,6 +214,12 @@ Test(writer, devices_without_fine_fragments_are_fed_by_copies_counted_as_theirs)
                          shapes[shape].name);
         }
         const _Atomic uint64_t *copied = store_port_copied_bytes(rig.port);
+        struct store_device_info *info = calloc(1, sizeof(*info));
+        cr_assert_not_null(info);
+        store_device_info(rig.store, 0, info);
+        cr_expect(info->fragments_ok, "%s", devices[i].name);
+        cr_expect_not(info->packets_ok, "%s", devices[i].name);
+        free(info);
         cr_expect_gt(copied[STORE_COPY_DEVICE], 2 * MIB);
         cr_expect_eq(copied[STORE_COPY_KERNEL], 0);
         cr_expect_lt(copied[STORE_COPY_RAGGED], MIB, "%s: %llu", devices[i].name,
