@@ -3,7 +3,7 @@
  * nic_watch: see the header. Two netlink sockets: rtnetlink's link group, and the `page-pool` group of the netdev family
  * (Linux 6.8), in which a new pool with an io_uring provider on a watched interface means that its queue was restarted.
  *
- *   up --flags lost[link_changed]--> down --flags back--> up;  any --RTM_DELLINK--> removed
+ *   up --flags lost[link_changed]--> down --flags back--> up;  any --RTM_DELLINK--> removed --a new one has its name--> up or down
  *
  * A lost notification (ENOBUFS) loses a line in the log and no more: the next message tells the present state.
  */
@@ -188,6 +188,37 @@ static struct nic_watched *watch_find(struct nic_watch *watch, uint32_t index)
     return NULL;
 }
 
+static bool is_up(const struct ifinfomsg *info)
+{
+    return (info->ifi_flags & IFF_UP) != 0 && (info->ifi_flags & IFF_RUNNING) != 0;
+}
+
+/* The kernel ends it by a zero; whatever stands behind that is no part of it. */
+static bool is_named(const struct nlattr *attr, const char *name)
+{
+    size_t len = strlen(name) + 1;
+    return nla_len(attr) >= (int)len && memcmp(nla_data(attr), name, len) == 0;
+}
+
+/* One that was removed is the same one again when another has its name: af_xdp goes on there, by name. */
+static void watch_back(struct nic_watch *watch, const struct nlmsghdr *message)
+{
+    const struct ifinfomsg *info = NLMSG_DATA(message);
+    const struct nlattr *name =
+        nla_find(nlmsg_attrdata(message, sizeof(*info)), nlmsg_attrlen(message, sizeof(*info)), IFLA_IFNAME);
+    for (uint32_t i = 0; name != NULL && i < watch->count; i++) {
+        struct nic_watched *nic = &watch->nics[i];
+        if (nic->is_removed && is_named(name, nic->name)) {
+            nic->index = (uint32_t)info->ifi_index;
+            nic->is_removed = false;
+            nic->is_based = false; /* Its driver counts anew. */
+            nic->is_up = is_up(info);
+            watch->renewals++;
+            LOG_INF("nic_back", "interface=%s is_up=%d", nic->name, nic->is_up);
+        }
+    }
+}
+
 static void watch_link(struct nic_watch *watch, const struct nlmsghdr *message)
 {
     if (message->nlmsg_len < NLMSG_LENGTH(sizeof(struct ifinfomsg))) {
@@ -195,6 +226,9 @@ static void watch_link(struct nic_watch *watch, const struct nlmsghdr *message)
     }
     const struct ifinfomsg *info = NLMSG_DATA(message);
     struct nic_watched *nic = watch_find(watch, (uint32_t)info->ifi_index);
+    if (nic == NULL && info->ifi_family == AF_UNSPEC && message->nlmsg_type == RTM_NEWLINK) {
+        watch_back(watch, message);
+    }
     /* Bridges announce their ports in messages of their own family, a leaving port by a deletion. */
     if (nic == NULL || info->ifi_family != AF_UNSPEC) {
         return;
@@ -207,12 +241,11 @@ static void watch_link(struct nic_watch *watch, const struct nlmsghdr *message)
                       "is back"));
         return;
     }
-    bool is_up = (info->ifi_flags & IFF_UP) != 0 && (info->ifi_flags & IFF_RUNNING) != 0;
-    if (is_up == nic->is_up) {
+    if (is_up(info) == nic->is_up) {
         return;
     }
-    nic->is_up = is_up;
-    if (is_up) {
+    nic->is_up = is_up(info);
+    if (nic->is_up) {
         watch->renewals++;
         LOG_INF("nic_up", "interface=%s", nic->name);
     } else {

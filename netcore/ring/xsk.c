@@ -608,7 +608,8 @@ enum xsk_trouble xsk_flush(struct xsk *xsk, uint64_t now_ns)
         after = tx_taken(xsk);
     } while (trouble == XSK_LATER && after != before); /* Ends: the ring holds a bounded number. */
     xsk->stats.tx_busy += trouble == XSK_LATER;
-    xsk->stats.link_resets += trouble == XSK_PAUSED;
+    xsk->stats.link_resets += trouble == XSK_PAUSED && !xsk->is_paused;
+    xsk->is_paused = trouble == XSK_PAUSED;
     xsk->is_lost |= trouble == XSK_LOST;
     complete(xsk, now_ns);
     return xsk->is_lost ? XSK_LOST : trouble;

@@ -69,7 +69,7 @@ struct xsk_stats {
     uint64_t tx_busy;     /* a wake-up that the driver asked to repeat */
     uint64_t tx_no_room;  /* no frame or no place in the ring */
     uint64_t tx_lost;     /* given back unsent by xsk_close: never completed */
-    uint64_t link_resets; /* times the interface was found down */
+    uint64_t link_resets; /* times sending found the interface down after it was up */
     uint64_t wrong;       /* descriptors that cannot be: kernel or driver is broken */
 };
 
@@ -107,6 +107,7 @@ struct xsk {
     enum xsk_mode mode; /* as read back from the kernel */
     bool is_multi;
     bool is_lost;
+    bool is_paused;       /* the last wake-up found the interface down */
     uint64_t progress_ns; /* when sending last moved, or was idle */
     char refused[512];    /* why each better mode was refused; empty when the best was had */
 };

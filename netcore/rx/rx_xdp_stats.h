@@ -21,7 +21,7 @@
     X(tx_busy, "times the driver asked to be woken again")                                                   \
     X(tx_no_room, "times a packet had to wait for a frame or a place in the ring")                           \
     X(tx_lost, "packets that were lost with a socket that was renewed")                                      \
-    X(link_down, "times the interface was found down")                                                       \
+    X(link_down, "outages in which a socket had something to send")                                          \
     X(wrong, "descriptors that cannot be: kernel or driver is broken")                                       \
     X(rx_dropped, "frames that the kernel dropped for other reasons than those below")                       \
     X(rx_ring_full, "frames dropped because the worker did not take them in time")                           \

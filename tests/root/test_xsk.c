@@ -649,6 +649,8 @@ Test(xsk_veth, a_link_that_goes_down_pauses_and_comes_back)
     xsk_send_put(&xsk, index, frame.len);
     cr_expect_eq(xsk_flush(&xsk, 1), XSK_PAUSED);
     cr_expect_eq(xsk.stats.link_resets, 1);
+    cr_expect_eq(xsk_flush(&xsk, 2), XSK_PAUSED);
+    cr_expect_eq(xsk.stats.link_resets, 1, "one outage, however often it is met");
     run("ip link set v0 up");
     uint64_t until = clock_monotonic_ns() + PATIENCE_NS;
     while (xsk_unsent(&xsk) > 0 && clock_monotonic_ns() < until) {
@@ -659,6 +661,13 @@ Test(xsk_veth, a_link_that_goes_down_pauses_and_comes_back)
     inject(&frame);
     cr_assert(collect(&part, 1) == 1, "receives again");
     xsk_give(&xsk, part.frame);
+    run("ip link set v0 down");
+    to = xsk_send_take(&xsk, &index);
+    cr_assert(to != NULL);
+    memcpy(to, frame.bytes, frame.len);
+    xsk_send_put(&xsk, index, frame.len);
+    cr_expect_eq(xsk_flush(&xsk, 3), XSK_PAUSED);
+    cr_expect_eq(xsk.stats.link_resets, 2, "another one");
     rig_close();
 }
 

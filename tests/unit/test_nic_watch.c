@@ -76,6 +76,44 @@ Test(nic_watch, a_removal_is_the_end_of_an_interface, .init = set_up)
     cr_assert_eq(watch.downs, 0);
 }
 
+static void named_say(uint32_t index, uint8_t family, const char *name, unsigned flags)
+{
+    struct {
+        struct nlmsghdr header;
+        struct ifinfomsg info;
+        struct nlattr head;
+        char name[IFNAMSIZ];
+    } message = {.header = {.nlmsg_len = sizeof(message), .nlmsg_type = RTM_NEWLINK},
+                 .info = {.ifi_family = family, .ifi_index = (int)index, .ifi_flags = flags},
+                 .head = {.nla_len = sizeof(struct nlattr) + IFNAMSIZ, .nla_type = IFLA_IFNAME}};
+    cr_assert_lt(strlen(name), sizeof(message.name));
+    memcpy(message.name, name, strlen(name));
+    nic_watch_message(&watch, &message.header);
+}
+
+Test(nic_watch, an_interface_made_anew_under_the_name_is_watched_again, .init = set_up)
+{
+    uint32_t back = lo + 1000;
+    named_say(back, AF_UNSPEC, "lo",
+              IFF_UP | IFF_RUNNING); /* The watched one is still there: another namespace's. */
+    link_say(RTM_NEWLINK, back, AF_UNSPEC, 0);
+    cr_assert_eq(watch.downs, 0);
+    link_say(RTM_DELLINK, lo, AF_UNSPEC, 0);
+    named_say(back, AF_UNSPEC, "lo0", 0); /* another name */
+    named_say(back, AF_BRIDGE, "lo", 0);  /* a port of a bridge */
+    link_say(RTM_NEWLINK, back, AF_UNSPEC, IFF_UP | IFF_RUNNING);
+    cr_assert_eq(watch.renewals, 0);
+    named_say(back, AF_UNSPEC, "lo", 0); /* It is made, and set up later. */
+    link_say(RTM_NEWLINK, back, AF_UNSPEC, IFF_UP | IFF_RUNNING);
+    cr_assert_eq(watch.renewals, 2);
+    link_say(RTM_NEWLINK, back, AF_UNSPEC, 0);
+    cr_assert_eq(watch.downs, 1);
+    link_say(RTM_NEWLINK, lo, AF_UNSPEC, 0); /* its old index */
+    cr_assert_eq(watch.downs, 1);
+    link_say(RTM_DELLINK, back, AF_UNSPEC, 0);
+    cr_assert_eq(watch.removals, 2);
+}
+
 Test(nic_watch, other_interfaces_and_short_messages_are_no_news, .init = set_up)
 {
     struct nlmsghdr stub = {.nlmsg_len = sizeof(stub), .nlmsg_type = RTM_NEWLINK};
