@@ -153,6 +153,7 @@ struct tcp_conn {
     bool fin_received;               /* its sequence number was consumed */
     bool fin_seen;                   /* a FIN is known to come at fin_seq */
     uint32_t fin_seq;
+    uint64_t hole_ns;                           /* since when the first hole is there */
     struct tcp_range sack[TCP_SACK_BLOCKS_MAX]; /* newest first */
     uint32_t sack_count;
     struct tcp_range dsack;
@@ -270,6 +271,7 @@ struct tcp_engine {
     struct list events[TCP_LISTENS_MAX + 1]; /* by listener; the last: of tcp_connect */
     uint32_t events_count;                   /* connections in them */
     uint8_t rcv_wscale;
+    uint32_t stale_hand;    /* the connection whose holes were looked at last */
     uint32_t mtu, send_mtu; /* now; at most the configuration's */
     uint16_t ip_id;
     bool strays_deferred, is_stray; /* of the input under way */

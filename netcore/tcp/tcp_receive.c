@@ -14,9 +14,11 @@
  */
 #include "tcp/tcp_int.h"
 
-#define ACKS_DUE_MAX 4U     /* ACKs of one batch: three duplicates start the peer's recovery */
-#define MSS_LEAST 536U      /* two equal segments below this say nothing about the path */
-#define FRAME_BYTES_MIN 64U /* a stream of single bytes must not close the window for good */
+#define ACKS_DUE_MAX 4U        /* ACKs of one batch: three duplicates start the peer's recovery */
+#define MSS_LEAST 536U         /* two equal segments below this say nothing about the path */
+#define HOLE_STALE_NS NS_PER_S /* several round trips of nearly every path */
+#define STALE_LOOKS 4U         /* connections looked at for each segment */
+#define FRAME_BYTES_MIN 64U    /* a stream of single bytes must not close the window for good */
 
 void tcp_ack_soon(struct tcp_engine *engine, struct tcp_conn *conn)
 {
@@ -352,6 +354,27 @@ static void evict_last(struct tcp_engine *engine, struct tcp_conn *conn)
     sack_clip(conn, conn->rcv_nxt, from);
 }
 
+/* Holes that nobody fills keep buffers from everybody else, at no cost to whoever leaves them. When half of all are held, what lies behind
+ * a hole of more than a second goes, a little with each segment that needs room. */
+static void evict_stale(struct tcp_engine *engine, uint64_t now_ns, const struct tcp_conn *conn,
+                        uint32_t count)
+{
+    if (engine->stats.frames_held < engine->config.frames_hold_max / 2 ||
+        engine->stats.frames_out_of_order == conn->frames_ooo) {
+        return;
+    }
+    for (uint32_t i = 0; i < STALE_LOOKS; i++) {
+        engine->stale_hand = (engine->stale_hand + 1) % engine->config.conns_max;
+        struct tcp_conn *other = &engine->conns[engine->stale_hand];
+        if (other == conn || other->node.kind != TCP_KIND_CONN || now_ns - other->hole_ns < HOLE_STALE_NS) {
+            continue;
+        }
+        for (uint32_t k = 0; k < 2 * count && other->ooo_head != TCP_NONE; k++) {
+            evict_last(engine, other);
+        }
+    }
+}
+
 /* May `count` buffers more be held for payload that starts at `start`? */
 static bool has_room(struct tcp_engine *engine, struct tcp_conn *conn, uint32_t start, uint32_t count)
 {
@@ -463,6 +486,7 @@ uint32_t tcp_receive(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn
         return 0;
     }
     uint32_t count = cut_runs(segment, start, end, runs, seqs);
+    evict_stale(engine, now_ns, conn, count);
     if (!has_room(engine, conn, start, count)) {
         conn->refused = true;
         tcp_ack_soon(engine, conn);
@@ -472,6 +496,9 @@ uint32_t tcp_receive(struct tcp_engine *engine, uint64_t now_ns, struct tcp_conn
     uint32_t before = conn->rcv_nxt;
     learn_sizes(conn, segment, runs, count);
     uint32_t held = take_runs(engine, conn, parts, runs, seqs, count);
+    if (!had_hole || conn->rcv_nxt != before) {
+        conn->hole_ns = now_ns;
+    }
     if (start != before) {
         if (held == 0) {
             TCP_COUNT(engine, segments_duplicate);

@@ -632,6 +632,35 @@ Test(tcp_window, holes_leave_room_for_what_is_in_order_also_of_others)
     rig_close(&rig);
 }
 
+/* Holes cost their peer nothing and everybody else buffers: after a second they give way to who needs room, in order or not. */
+Test(tcp_receive, holes_that_nobody_fills_give_way_to_others)
+{
+    struct peer second;
+    start(&(struct tcp_config){.frames_hold_max = 16, .conn_frames_max = 16});
+    struct tcp_id first = rig.id;
+    for (uint32_t i = 1; i < 20; i++) {
+        IN(.seq = NEXT + i * 400, .len = 200);
+    }
+    rig_drain_out(&rig);
+    cr_assert(tcp_stats(rig.engine)->frames_out_of_order == 14);
+    rig_peer_init(&rig, &second, 2, 4);
+    rig.peer = &second;
+    IN(.flags = TCP_SYN, .seq = 0, .options = (struct tcp_options){.mss = 1460});
+    rig_drain_out(&rig);
+    NEXT = second.ack = 1;
+    cr_assert(IN(.seq = 1001, .len = 1000) == 0, "what makes a hole does not get the last of all");
+    cr_assert(COUNT(refused_hole_limit) > 0 && COUNT(evicted_out_of_order) == 0, "the holes are young");
+    rig_advance(&rig, NS_PER_S);
+    for (uint32_t i = 1; i < 4; i++) {
+        IN(.seq = 1 + i * 1000, .len = 1000);
+    }
+    cr_assert(COUNT(evicted_out_of_order) > 0);
+    cr_assert(IN(.len = 1000) == 1 && rig.received == 4000, "%u", rig.received);
+    tcp_abort(rig.engine, rig.now, first);
+    rig_drain_out(&rig);
+    rig_close(&rig);
+}
+
 /* Buffers come back also from a connection that ends with holes; nobody else would tell those who wait for them. */
 Test(tcp_window, one_that_starves_reopens_when_another_ends)
 {
