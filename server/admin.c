@@ -93,8 +93,11 @@ static enum MHD_Result probe_answer(struct admin *admin, struct MHD_Connection *
                                     int (*probe)(void *ctx, struct err *why))
 {
     struct err why = {""};
-    if (probe(admin->hooks.ctx, &why) == 0) {
-        return answer_text(connection, MHD_HTTP_OK, "ok");
+    if (probe(admin->hooks.ctx, &why) == 0) { /* What is amiss all the same stands behind it. */
+        char text[sizeof(why.text)];
+        (void)snprintf(text, sizeof(text), "ok%s%.*s", why.text[0] == '\0' ? "" : "\n", (int)sizeof(text) - 4,
+                       why.text);
+        return answer_text(connection, MHD_HTTP_OK, text);
     }
     return answer_text(connection, MHD_HTTP_SERVICE_UNAVAILABLE, why.text);
 }

@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "nic/nic_watch.h"
+#include "server/hearing.h"
 #include "server/admin.h"
 #include "server/auth_keys.h"
 #include "server/metrics.h"
@@ -64,9 +65,22 @@ struct serve {
     struct nic_watch watch;
     uint64_t watch_ask_ns; /* when the drivers are asked next */
     uint64_t watch_renewals;
+    uint32_t nic_index[CONF_LISTENERS_MAX]; /* of the listener's interface, when it was opened */
 };
 
 /* ---- hooks of the admin thread -------------------------------------------------------------------------------- */
+
+/* On the admin's thread, which alone has these cells. A worker's plan says what a listener got in the end. */
+static int serve_hears(struct serve *serve, struct err *why)
+{
+    struct hearing all[CONF_LISTENERS_MAX];
+    for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
+        hearing_look(serve->conf->listeners[i].name, &serve->threads[0].plans[i], serve->nic_index[i],
+                     &all[i]);
+        metrics_set(&metrics_listener(serve->metrics, 0, i)->deaf, all[i].state == HEARING_OK ? 0 : 1);
+    }
+    return hearing_judge(all, serve->conf->listener_count, why);
+}
 
 static int serve_ready(void *ctx, struct err *why)
 {
@@ -75,7 +89,13 @@ static int serve_ready(void *ctx, struct err *why)
     if (state != SERVE_RUNNING) {
         return err_set(why, -EAGAIN, state == SERVE_STARTING ? "starting" : "draining");
     }
-    return store_health(serve->store, why);
+    int rc = store_health(serve->store, why);
+    struct err deaf;
+    int heard = serve_hears(serve, &deaf);
+    if (rc == 0) {
+        *why = deaf; /* Also when some hear: who does not is said. */
+    }
+    return rc == 0 ? heard : rc;
 }
 
 static int serve_healthy(void *ctx, struct err *why)
@@ -388,6 +408,7 @@ static int serve_watch_nics(struct serve *serve, struct err *err)
 {
     for (uint32_t i = 0; i < serve->conf->listener_count; i++) {
         const struct receive_plan *plan = &serve->plans[i];
+        serve->nic_index[i] = plan->has_device ? if_nametoindex(plan->interface) : 0;
         if (plan->has_device && !nic_watch_add(&serve->watch, plan->interface)) {
             LOG_WRN("nic_not_watched", "interface=%s", plan->interface);
         }

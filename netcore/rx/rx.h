@@ -197,6 +197,8 @@ extern const struct rx_ops rx_zcrx_ops;
  * come through the interface, served by a kernel socket. Over conns_max a SYN is not answered, so that the peer tries again. Several
  * listeners on one interface and ring are opened with one rx_share. */
 extern const struct rx_ops rx_xdp_ops;
+/* Is the XDP program of af_xdp attached to this interface? False also while nobody has it open. Any thread. */
+bool rx_xdp_is_attached(const char *interface);
 
 /* Opens a listening instance. On failure nothing stays open and `err` names the listener, address and remedy. */
 int rx_open(const struct rx_ops *ops, const struct rx_options *options, struct rx **out, struct err *err);

@@ -570,6 +570,19 @@ bool xdp_port_watch(struct xdp_port *port, uint64_t now_ns)
     return is_attached;
 }
 
+bool rx_xdp_is_attached(const char *interface)
+{
+    bool is_attached = false;
+    pthread_mutex_lock(&ports_lock);
+    for (const struct xdp_port *port = ports; port != NULL; port = port->next) {
+        if (strcmp(port->interface, interface) == 0) {
+            is_attached = xsk_program_is_attached(port->program);
+        }
+    }
+    pthread_mutex_unlock(&ports_lock);
+    return is_attached;
+}
+
 bool xdp_port_counters(struct xdp_port *port, const void *user, uint64_t reasons[XSK_PROG_REASONS],
                        uint64_t *reattached)
 {
