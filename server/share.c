@@ -142,8 +142,24 @@ static void share_reset(struct share *share, uint64_t now_ns)
     }
 }
 
+/* Tables stay with requests that the index does not answer: who waits for one would wait as long. */
+static void share_refuse_tables(struct worker *worker)
+{
+    struct list *node;
+    if (!share_is_short(worker, SHARE_TABLE) || !store_port_index_is_late(worker->port)) {
+        return;
+    }
+    while ((node = list_take_first(&worker->shares[SHARE_TABLE].waiters)) != NULL) {
+        struct exchange *x = CONTAINER_OF(node, struct exchange, waiter);
+        struct conn *conn = x->conn;
+        http_respond_error(x, S3_ERR_SERVICE_UNAVAILABLE);
+        conn_run(conn);
+    }
+}
+
 void shares_turn(struct worker *worker)
 {
+    share_refuse_tables(worker);
     for (uint32_t kind = 0; kind < SHARE_COUNT; kind++) {
         struct share *share = &worker->shares[kind];
         if (share_is_short(worker, kind)) {

@@ -47,7 +47,7 @@ void share_release(struct exchange *x);
 
 /* Lets those who wait try again, as far as there is something. */
 void shares_resume(struct worker *worker);
-/* Recalls and resets, see above. */
+/* Recalls and resets, see above; and refuses who would wait for an index that does not answer. */
 void shares_turn(struct worker *worker);
 uint64_t shares_deadline(const struct worker *worker);
 

@@ -149,6 +149,11 @@ uint64_t port_busy_deadline(const struct store_port *port)
     return first_ns;
 }
 
+bool store_port_index_is_late(const struct store_port *port)
+{
+    return store_index_is_late(port->store);
+}
+
 bool store_index_is_late(const struct store *store)
 {
     bool is_late = atomic_load_explicit(&store->commit_busy.is_known_late, memory_order_relaxed);

@@ -156,6 +156,7 @@ void store_stats(struct store *store, struct store_stats *out);
 int store_health(struct store *store, struct err *err);
 /* Somebody waits for the index, and it has not answered within flush_deadline. Any thread. */
 bool store_index_is_late(const struct store *store);
+bool store_port_index_is_late(const struct store_port *port);
 
 /* ---- a worker's port ------------------------------------------------------------------------------------------ */
 

@@ -487,6 +487,11 @@ void store_submit(struct store_port *port, struct store_request *request)
     port->delay = delay;
 }
 
+bool store_port_index_is_late(const struct store_port *port)
+{
+    return port->late_delay > 0;
+}
+
 void store_list_free(struct store_list *list)
 {
     free(list->entries);

@@ -1000,6 +1000,28 @@ Test(http, requests_that_the_index_does_not_answer_are_503_and_end_when_it_does)
     }
 }
 
+/* They hold a table each, of which there are few, until the index answers. */
+Test(http, multi_deletes_beyond_the_tables_are_503_too_while_the_index_does_not_answer)
+{
+    struct sim_peer *peers[WORKER_TABLES + 3];
+    world.port->late_delay = 60;
+    for (size_t i = 0; i < ARRAY_COUNT(peers); i++) {
+        peers[i] = world_connect(&world);
+        sim_send_text(peers[i],
+                      "POST /bkt?delete HTTP/1.1\r\nHost: h\r\nContent-Length: 75\r\n\r\n"
+                      "<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>");
+    }
+    world_turn(&world, 20);
+    for (size_t i = 0; i < ARRAY_COUNT(peers); i++) {
+        cr_assert(begins(peers[i], "HTTP/1.1 503 "), "%zu: %s", i, sim_received(peers[i], NULL));
+    }
+    cr_assert_eq(pool_used(&world.worker.tables), WORKER_TABLES);
+    world.port->late_delay = 0;
+    world_turn(&world, 80);
+    cr_assert_eq(world.worker.orphans, 0);
+    cr_assert_eq(pool_used(&world.worker.tables), 0);
+}
+
 Test(http, raw_bytes_until_fin_are_one_object)
 {
     struct sim_peer *peer = world_connect_raw(&world);
