@@ -61,6 +61,8 @@ os.environ["PATH"] = os.path.dirname(os.path.abspath(binary)) + ":" + os.environ
 class Wire(xdpnode.Wire):
     """The guest's, with badwire.py between the ends."""
 
+    patience = 100
+
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="penstock-xdp-")
         self.relay = None

@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""pusher.py HOST[,HOST] PORT BUCKET CONNECTIONS SIZE SEED [put|get] [aligned] [together] [sender=NAME]: an S3 client that varies what a head looks like
-on the wire.
+"""pusher.py HOST[,HOST] PORT BUCKET CONNECTIONS SIZE SEED [put|get] [aligned] [together] [sender=NAME] [timeout=SECONDS]: an S3 client
+that varies what a head looks like on the wire.
 
 Each connection PUTs one object of SIZE bytes (give or take a few hundred, seeded) with a head padded to a random length,
 sometimes waiting for 100 Continue, sometimes gluing head and body together, then reads it back and compares (put and get: only
 the one or the other; aligned: heads have lengths that are multiples of 4; together: none reads before all have put, so that all
-connections are open at once; sender: congestion control of its sockets).  Several hosts take turns.  Prints `pushed BYTES bad COUNT first ERROR` and exits 0 when nothing was bad.
+connections are open at once; sender: congestion control of its sockets; timeout: of each call, default 600).  Several hosts take
+turns.  Prints `pushed BYTES bad COUNT first ERROR` and exits 0 when nothing was bad.
 """
 import random
 import socket
@@ -85,6 +86,7 @@ def main():
     only = [word for word in sys.argv[7:] if word in ("put", "get")]
     aligned, together = ("aligned" in sys.argv[7:]), "together" in sys.argv[7:]
     sender = [word.removeprefix("sender=") for word in sys.argv[7:] if word.startswith("sender=")]
+    timeout = [int(word.removeprefix("timeout=")) for word in sys.argv[7:] if word.startswith("timeout=")]
     port, connections, size, seed = int(port), int(connections), int(size), int(seed)
     errors, lock, total, hosts = [], threading.Lock(), [0], host.split(",")
     all_have_put = threading.Barrier(connections)
@@ -94,7 +96,7 @@ def main():
         body = Body(dice.random(), max(0, size + dice.randrange(-300, 300)))
         path = f"/{bucket}/{seed}/{number}"
         try:
-            with socket.create_connection((hosts[number % len(hosts)], port), timeout=600) as connection:
+            with socket.create_connection((hosts[number % len(hosts)], port), timeout=(timeout or [600])[0]) as connection:
                 for name in sender:  # The kernel refuses one that it does not have.
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
                 stream = connection.makefile("rb")

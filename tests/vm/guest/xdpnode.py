@@ -43,6 +43,7 @@ class Wire:
 
     folder = "/tmp"  # for files of the tests
     congestion_control = "cubic"  # of the client's sockets
+    patience = 600  # seconds that they wait for the server at most
 
     def __init__(self, mtu=1500):
         for name in ("wire", "client"):
@@ -108,7 +109,8 @@ class Wire:
     def push(self, connections, size, seed, host=SERVER, words=()):
         """Starts pusher.py: each connection puts an object and reads it back."""
         return self.start("client", "python3", f"{HERE}/pusher.py", host, str(PORT), "wan", str(connections), str(size), str(seed),
-                          f"sender={self.congestion_control}", *words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                          f"sender={self.congestion_control}", f"timeout={self.patience}", *words,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def pushed(self, text, connections, size, seed, hosts=(SERVER, SERVER6), words=()):
         """Objects over each address at the same time, there and back; reports whether every byte came."""
