@@ -8,7 +8,7 @@ import vmtest
 import xdpattacks
 import xdpnode
 
-SIZE = 8 * xdpattacks.MIB  # of an object: so much that there is time to forge something
+SIZE = 4 * xdpattacks.MIB  # of an object: so much that there is time to forge something
 
 wire = xdphost.Wire()
 node = xdpnode.prepare(wire, connections=64)

@@ -18,8 +18,6 @@ xdpwan.many(wire, node, (64 if vmtest.FULL else 16) * xdpwan.KIB)
 wire.condition("delay", "1ms")
 xdpwan.node_stands_still(wire, node)
 xdpwan.client_does_not_read(wire, node)
-wire.condition()
-xdpwan.partial_checksums(wire, node)
 xdpnode.kernel_is_silent(wire, watch)
 if vmtest.FULL:
     xdpwan.matrix(wire, node)
