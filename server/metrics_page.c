@@ -75,6 +75,29 @@ static void head_print(struct metrics *metrics, FILE *to)
           to);
 }
 
+/* The mode is had only when sockets are bound, so the plan's `why` cannot say it. Stands at the first af_xdp listener of an interface. */
+static void xdp_modes_print(const struct metrics *metrics, uint32_t listener, FILE *to)
+{
+    static const struct {
+        enum rx_xdp_state_gauge gauge;
+        const char *text;
+    } modes[] = {{RX_XDP_STATE_queues_zero_copy, "native XDP with zero-copy"},
+                 {RX_XDP_STATE_queues_one_copy, "native XDP with one copy"},
+                 {RX_XDP_STATE_queues_generic, "generic XDP"},
+                 {RX_XDP_STATE_queues_unserved, "<b>without socket</b>"}};
+    for (size_t i = 0; i < ARRAY_COUNT(modes); i++) {
+        uint64_t queues = 0;
+        for (uint32_t worker = 0; worker < metrics->workers; worker++) {
+            const struct rx_xdp_stats *stats =
+                metrics_rx_xdp(&metrics->rx[(size_t)worker * metrics->listeners + listener]);
+            queues += stats != NULL ? atomic_load(&stats->states[modes[i].gauge]) : 0;
+        }
+        if (queues > 0) {
+            fprintf(to, "; %s: %" PRIu64 " queue%s", modes[i].text, queues, queues == 1 ? "" : "s");
+        }
+    }
+}
+
 static void listener_row_print(const struct metrics *metrics, uint32_t listener, FILE *to)
 {
     const struct conf_listener *conf = &metrics->conf->listeners[listener];
@@ -94,7 +117,10 @@ static void listener_row_print(const struct metrics *metrics, uint32_t listener,
     cell_print(conf_protocol_text(conf->protocol), to);
     cell_print(conf->address.text, to);
     cell_print(metrics->plans[listener].path, to);
-    cell_print(metrics->plans[listener].why, to);
+    fputs("<td>", to);
+    html_print(metrics->plans[listener].why, to);
+    xdp_modes_print(metrics, listener, to);
+    fputs("</td>", to);
     size_cell_print(metrics->rx[listener].info.buffer_size, to);
     fprintf(to, "<td>%" PRIu64 "</td><td>%" PRIu64 "</td>", open, uploads);
     size_cell_print(received, to);

@@ -44,6 +44,7 @@ long() { peer curl -sSf --max-time 60 "$s3/bucket/long" | cmp - "$work/big"; }
 try "  bit-exact" long
 no_socket() { value "penstock_xdp_frames_total{$labels,verdict=\"no_socket\"}"; }
 before=$(no_socket) # until each worker has looked
+try "  the status page names their mode" bash -c "curl -sf '$admin/' | grep -q 'as configured; native XDP with one copy: 4 queues'"
 try "  24 new connections, of which none waits" many four 12
 both() { [ "$(value 'penstock_worker_connections_peak{worker="0"}')" -gt 0 ] && [ "$(value 'penstock_worker_connections_peak{worker="1"}')" -gt 0 ]; }
 try "  both workers have some" wait_for both
