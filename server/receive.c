@@ -466,6 +466,7 @@ static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receiv
         struct nic_xdp_host host;
         xdp_host_read(&name, &host);
         rc = receive_xdp_judge(conf, index, state, &host, plan, nic, err);
+        rc = rc == 0 ? rx_xdp_try(plan->interface, err) : rc;
         nic_state_free(state);
     }
     free(state);

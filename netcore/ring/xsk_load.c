@@ -23,6 +23,9 @@ static const uint8_t xsk_prog_bytes[] __attribute__((aligned(8))) = {
 #include "xsk_prog_bytes.h"
 };
 
+/* Of the path that it refuses, with every instruction and register: far more than a line, and only for as long as it loads. */
+#define VERIFIER_LOG_SIZE (1U << 20)
+
 struct xsk_program {
     struct bpf_object *object;
     int program_fd;
@@ -69,7 +72,25 @@ const char *xsk_prog_reason_help(enum xsk_prog_reason reason)
     return helps[reason];
 }
 
-int xsk_program_refused(int rc, bool is_attach, const char *interface, struct err *err)
+void xsk_verifier_line(const char *log, char line[XSK_SAYS_MAX])
+{
+    /* What it ends with however it went. */
+    static const char *const tails[] = {"processed ", "verification time ", "stack depth ", "-- "};
+    line[0] = '\0';
+    for (const char *at = log; *at != '\0';) {
+        size_t len = strcspn(at, "\n");
+        bool is_tail = len == 0;
+        for (size_t i = 0; i < ARRAY_COUNT(tails); i++) {
+            is_tail = is_tail || strncmp(at, tails[i], strlen(tails[i])) == 0;
+        }
+        if (!is_tail) {
+            (void)snprintf(line, XSK_SAYS_MAX, "%.*s", (int)len, at); /* A long line is cut. */
+        }
+        at += len + (at[len] == '\n' ? 1 : 0);
+    }
+}
+
+int xsk_program_refused(int rc, bool is_attach, const char *interface, const char *says, struct err *err)
 {
     static const struct {
         int rc;
@@ -101,7 +122,14 @@ int xsk_program_refused(int rc, bool is_attach, const char *interface, struct er
             text = refusals[i].text;
         }
     }
-    return err_set(err, rc, "XDP on %s: %s", interface, text);
+    if (says[0] != '\0' && !is_attach) {
+        return err_set(err, rc,
+                       "XDP on %s: this kernel's verifier refuses the program: %s; CAP_PERFMON, or root, may "
+                       "help",
+                       interface, says);
+    }
+    return err_set(err, rc, "XDP on %s: %s%s%s%s", interface, text,
+                   says[0] != '\0' ? " (the kernel says: " : "", says, says[0] != '\0' ? ")" : "");
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------ */
@@ -115,7 +143,8 @@ static int quiet(enum libbpf_print_level level, const char *format, va_list args
     return 0;
 }
 
-static int object_load(struct xsk_program *program, const struct xsk_program_options *options)
+/* With `log`, what the verifier says when it refuses is there afterwards. */
+static int object_load(struct xsk_program *program, const struct xsk_program_options *options, char *log)
 {
     libbpf_set_print(quiet);
     LIBBPF_OPTS(bpf_object_open_opts, open_options, .object_name = "penstock");
@@ -129,6 +158,7 @@ static int object_load(struct xsk_program *program, const struct xsk_program_opt
     CHECK(one != NULL && frags != NULL && sockets != NULL);
     (void)bpf_program__set_autoload(one, !options->want_multi); /* Fails only after loading. */
     (void)bpf_program__set_autoload(frags, options->want_multi);
+    (void)bpf_program__set_log_buf(options->want_multi ? frags : one, log, VERIFIER_LOG_SIZE); /* Likewise. */
     int rc = bpf_map__set_max_entries(sockets, options->queues > 0 ? options->queues : 1);
     if (rc == 0) {
         rc = bpf_object__load(program->object);
@@ -142,6 +172,18 @@ static int object_load(struct xsk_program *program, const struct xsk_program_opt
     program->settings_fd = bpf_object__find_map_fd_by_name(program->object, "settings");
     program->reasons_fd = bpf_object__find_map_fd_by_name(program->object, "reasons");
     return 0;
+}
+
+static int load(struct xsk_program *program, const struct xsk_program_options *options,
+                char says[XSK_SAYS_MAX])
+{
+    char *log = calloc(1, VERIFIER_LOG_SIZE);
+    int rc = log == NULL ? -ENOMEM : object_load(program, options, log);
+    if (rc < 0 && log != NULL) {
+        xsk_verifier_line(log, says);
+    }
+    free(log);
+    return rc;
 }
 
 /* The interface's address, which may change while the program runs. */
@@ -196,7 +238,8 @@ int xsk_program_open(const struct xsk_program_options *options, struct xsk_progr
     program->cpus = libbpf_num_possible_cpus();
     program->per_cpu = program->cpus > 0 ? calloc((size_t)program->cpus, sizeof(*program->per_cpu)) : NULL;
     bool is_attach = false;
-    int rc = program->per_cpu == NULL ? -ENOMEM : object_load(program, options);
+    char says[XSK_SAYS_MAX] = "";
+    int rc = program->per_cpu == NULL ? -ENOMEM : load(program, options, says);
     if (rc == 0) {
         is_attach = true;
         rc = settings_write(program);
@@ -206,10 +249,19 @@ int xsk_program_open(const struct xsk_program_options *options, struct xsk_progr
     }
     if (rc < 0) {
         program_free(program);
-        return xsk_program_refused(rc, is_attach, options->interface, err);
+        return xsk_program_refused(rc, is_attach, options->interface, says, err);
     }
     *out = program;
     return 0;
+}
+
+int xsk_program_try(const struct xsk_program_options *options, struct err *err)
+{
+    struct xsk_program program = {.link_fd = -1};
+    char says[XSK_SAYS_MAX] = "";
+    int rc = load(&program, options, says);
+    bpf_object__close(program.object);
+    return rc < 0 ? xsk_program_refused(rc, false, options->interface, says, err) : 0;
 }
 
 void xsk_program_close(struct xsk_program *program)

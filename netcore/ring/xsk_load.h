@@ -26,6 +26,8 @@ struct xsk_program_options {
 };
 
 int xsk_program_open(const struct xsk_program_options *options, struct xsk_program **out, struct err *err);
+/* Only loads it, and lets it go: whether the kernel takes it of this process. */
+int xsk_program_try(const struct xsk_program_options *options, struct err *err);
 /* Detaches. */
 void xsk_program_close(struct xsk_program *program);
 
@@ -55,7 +57,10 @@ int xsk_program_reasons(const struct xsk_program *program, uint64_t counts[XSK_P
 /* ---- pure ---- */
 const char *xsk_prog_reason_text(enum xsk_prog_reason reason);
 const char *xsk_prog_reason_help(enum xsk_prog_reason reason);
-/* What a refusal to load (is_attach false) or to attach means. Returns rc. */
-int xsk_program_refused(int rc, bool is_attach, const char *interface, struct err *err);
+/* The line of a verifier's log that says what it refuses; empty when there is none. */
+#define XSK_SAYS_MAX 200
+void xsk_verifier_line(const char *log, char line[XSK_SAYS_MAX]);
+/* What a refusal to load (is_attach false) or to attach means; `says`: in the kernel's words, or empty. Returns rc. */
+int xsk_program_refused(int rc, bool is_attach, const char *interface, const char *says, struct err *err);
 
 #endif

@@ -199,6 +199,8 @@ extern const struct rx_ops rx_zcrx_ops;
 extern const struct rx_ops rx_xdp_ops;
 /* Is the XDP program of af_xdp attached to this interface? False also while nobody has it open. Any thread. */
 bool rx_xdp_is_attached(const char *interface);
+/* Whether the kernel takes the XDP program of this process: it is loaded for an interface and let go. */
+int rx_xdp_try(const char *interface, struct err *err);
 
 /* Opens a listening instance. On failure nothing stays open and `err` names the listener, address and remedy. */
 int rx_open(const struct rx_ops *ops, const struct rx_options *options, struct rx **out, struct err *err);

@@ -150,6 +150,12 @@ static void carrier_wait(const char *name)
             LOG_Q("the link did not come back after the XDP program was attached; check cable and peer"));
 }
 
+int rx_xdp_try(const char *interface, struct err *err)
+{
+    struct xsk_program_options options = {.interface = interface, .queues = QUEUES_MAX};
+    return xsk_program_try(&options, err);
+}
+
 /* ---- sharing -------------------------------------------------------------------------------------------------------- */
 
 static int port_open(const char *interface, bool want_multi, struct xdp_port **out, struct err *err)
@@ -511,7 +517,7 @@ static void reattach(struct xdp_port *port, uint64_t now_ns)
                 xsk_program_is_generic(port->program));
     } else if (rc != -ENODEV) {
         struct err err;
-        (void)xsk_program_refused(rc, true, port->interface, &err); /* rc is known. */
+        (void)xsk_program_refused(rc, true, port->interface, "", &err); /* rc is known. */
         LOG_ERR("xdp_not_reattached", "interface=%s error=%s", port->interface, LOG_Q(err.text));
     }
 }

@@ -180,13 +180,39 @@ Test(xsk, each_refusal_has_its_sentence)
 Test(xsk, loading_and_attaching_refuse_in_their_own_words)
 {
     struct err err = {""};
-    cr_expect_eq(xsk_program_refused(-EPERM, false, "eth1", &err), -EPERM);
+    cr_expect_eq(xsk_program_refused(-EPERM, false, "eth1", "", &err), -EPERM);
     cr_expect(strstr(err.text, "CAP_BPF") != NULL, "%s", err.text);
-    cr_expect_eq(xsk_program_refused(-EBUSY, true, "eth1", &err), -EBUSY);
+    cr_expect_eq(xsk_program_refused(-EBUSY, true, "eth1", "", &err), -EBUSY);
     cr_expect_str_eq(err.text, "XDP on eth1: another XDP program is attached; ip link set dev NAME xdp off, "
                                "or end the program that holds it (bpftool link shows whose it is)");
-    (void)xsk_program_refused(-EINVAL, true, "eth1", &err);
+    (void)xsk_program_refused(-EINVAL, true, "eth1", "", &err);
     cr_expect(strstr(err.text, "SR-IOV") != NULL, "%s", err.text);
+    (void)xsk_program_refused(-EACCES, false, "eth1", "R1 pointer comparison prohibited", &err);
+    cr_expect(strstr(err.text, "refuses the program: R1 pointer comparison prohibited; CAP_PERFMON") != NULL,
+              "%s", err.text);
+    (void)xsk_program_refused(-EINVAL, true, "eth1", "MTU too large", &err);
+    cr_expect(strstr(err.text, "SR-IOV") != NULL &&
+                  strstr(err.text, "(the kernel says: MTU too large)") != NULL,
+              "%s", err.text);
+}
+
+Test(xsk, what_the_verifier_refuses_is_the_last_line_that_says_something)
+{
+    char line[XSK_SAYS_MAX];
+    xsk_verifier_line("329: (15) if r1 == 0x0 goto pc+34\nR1 pointer comparison prohibited\n"
+                      "verification time 90 usec\nstack depth 96\n"
+                      "processed 382 insns (limit 1000000) max_states_per_insn 1\n",
+                      line);
+    cr_expect_str_eq(line, "R1 pointer comparison prohibited");
+    xsk_verifier_line("cut off without an end", line);
+    cr_expect_str_eq(line, "cut off without an end");
+    xsk_verifier_line("\nprocessed 1 insns\n", line);
+    cr_expect_str_eq(line, "");
+    char longer[2 * XSK_SAYS_MAX];
+    memset(longer, 'x', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = '\0';
+    xsk_verifier_line(longer, line);
+    cr_expect_eq(strlen(line), XSK_SAYS_MAX - 1);
 }
 
 Test(xsk, what_a_wakeup_answers)
