@@ -39,6 +39,7 @@
 #define WATCH_BUSY_NS (200 * NS_PER_MS) /* while there are connections */
 #define WATCH_IDLE_NS NS_PER_S
 #define SEND_DEADLINE_NS (10 * NS_PER_S) /* nothing sent has come back for so long: the sockets are renewed */
+#define PARTIAL_AGAIN_NS (60 * NS_PER_S)
 #define CLOSE_WAIT_NS (100 * NS_PER_MS)
 #define CLOSE_WAITS_MAX 100
 
@@ -680,23 +681,43 @@ static void stats_write(struct xdp_hub *hub)
     stats_sockets(hub);
 }
 
+static bool partial_is_named(const struct xdp_partial *partial, const struct tcp_tuple *tuple)
+{
+    for (uint32_t i = 0; i < partial->count; i++) {
+        if (partial->peers[i].version == tuple->version &&
+            memcmp(partial->peers[i].peer, tuple->peer, sizeof(tuple->peer)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A client behind such a peer only sees that nothing answers, so whoever runs the node is told why. */
 static void tell_partial(struct xdp_hub *hub)
 {
     const struct tcp_stats *tcp = tcp_stats(hub->engine);
+    const struct tcp_tuple *last = &tcp->partial_last;
+    struct xdp_partial *partial = &hub->partial;
     uint64_t count = tcp->counters[TCP_COUNTER_drop_checksum_partial];
-    if (count == hub->partial_told) {
+    bool is_new = partial->count < XDP_PARTIAL_PEERS && !partial_is_named(partial, last);
+    if (count == partial->told || (!is_new && hub->now_ns < partial->again_ns)) {
         return;
     }
     char peer[INET6_ADDRSTRLEN] = "";
-    bool is_v4 = tcp->partial_last.version == 4;
-    (void)inet_ntop(is_v4 ? AF_INET : AF_INET6, tcp->partial_last.peer + (is_v4 ? 12 : 0), peer,
-                    sizeof(peer));
-    LOG_WRN("xdp_partial_checksums", "interface=%s peer=%s dropped=%" PRIu64 " why=%s", hub->interface, peer,
-            count - hub->partial_told,
-            LOG_Q("the peer is on this machine and leaves checksums to hardware that its packets never pass; "
-                  "run at its end: ethtool -K INTERFACE tx off"));
-    hub->partial_told = count;
+    bool is_v4 = last->version == 4;
+    (void)inet_ntop(is_v4 ? AF_INET : AF_INET6, last->peer + (is_v4 ? 12 : 0), peer, sizeof(peer));
+    if (is_new) {
+        partial->peers[partial->count++] = *last;
+        LOG_WRN("xdp_partial_checksums", "interface=%s peer=%s dropped=%" PRIu64 " why=%s", hub->interface,
+                peer, count - partial->told,
+                LOG_Q("the peer is on this machine and leaves checksums to hardware that its packets never "
+                      "pass; run at its end: ethtool -K INTERFACE tx off"));
+    } else {
+        LOG_WRN("xdp_partial_still", "interface=%s last_peer=%s dropped=%" PRIu64, hub->interface, peer,
+                count - partial->told);
+    }
+    partial->told = count;
+    partial->again_ns = hub->now_ns + PARTIAL_AGAIN_NS;
 }
 
 /* Frames above the MTU of the interface are dropped on their way in and out, whatever was agreed before. */

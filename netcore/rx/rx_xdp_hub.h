@@ -34,6 +34,15 @@ struct xdp_lane {
     uint64_t seen; /* frames received when the watch looked last */
 };
 
+/* Peers that send partial checksums: each is named once, and from then on a sum each minute says that it goes on. */
+#define XDP_PARTIAL_PEERS 16U
+struct xdp_partial {
+    struct tcp_tuple peers[XDP_PARTIAL_PEERS];
+    uint32_t count;
+    uint64_t told; /* segments, when the log spoke last */
+    uint64_t again_ns;
+};
+
 struct xdp_hub {
     struct xdp_hub *next; /* of this thread */
     uint32_t users;
@@ -65,13 +74,13 @@ struct xdp_hub {
     uint32_t stray_max;        /* bytes of it */
     enum xdp_hub_state state;
     struct xdp_busy busy;
-    uint64_t now_ns;       /* of the last turn */
-    uint64_t kick_ns;      /* when the driver wants to be woken again; TIME_NEVER: not */
-    uint64_t watch_ns;     /* when the watch looks again */
-    uint64_t again_ns;     /* when renewing is tried again */
-    bool has_more;         /* the last turn did not take all */
-    bool is_owed;          /* frames came back or packets may wait since the last turn */
-    uint64_t partial_told; /* of the segments with partial checksums, when the log named a peer last */
+    uint64_t now_ns;   /* of the last turn */
+    uint64_t kick_ns;  /* when the driver wants to be woken again; TIME_NEVER: not */
+    uint64_t watch_ns; /* when the watch looks again */
+    uint64_t again_ns; /* when renewing is tried again */
+    bool has_more;     /* the last turn did not take all */
+    bool is_owed;      /* frames came back or packets may wait since the last turn */
+    struct xdp_partial partial;
     uint64_t lost, renewed, stuck, busy_stopped, too_big, moved_bytes, strayed, strays_lost;
     struct rx_xdp_stats stats;
 };

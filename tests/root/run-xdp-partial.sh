@@ -23,6 +23,8 @@ for ends in "10.78.0.1 10.78.0.2" "[fd78::1] fd78::2"; do
 	try "$host: and by no other" test "$(value drop_checksum)" = 0
 	told="event=xdp_partial_checksums interface=x0 peer=$address .*ethtool -K INTERFACE tx off"
 	try "$host: the log names the peer and what to do there" wait_for grep -q "$told" "$work/node.log"
+	try "$host: it goes on" wait_for at_least drop_checksum_partial $((dropped + 3))
+	try "$host: and the log has said it once" test "$(grep -c "event=xdp_partial_.*=$address " "$work/node.log")" = 1
 	try "$host: nothing of it was believed" test "$(value syns_in)" = "$syns"
 	kill "$client" 2>/dev/null
 	wait "$client"
