@@ -149,12 +149,14 @@ void probe_nic_xdp(const struct probe_host *host, const struct nic_state *nic, c
     char reason[PROBE_TEXT_MAX];
     if (probe_host_xdp(host, reason) != NULL) {
         snprintf(to, PROBE_TEXT_MAX, "no: the host cannot (above)");
-    } else if ((nic->xdp_features & NETDEV_XDP_ACT_BASIC) == 0) {
+    } else if ((nic->xdp_features & NETDEV_XDP_ACT_BASIC) == 0 &&
+               (strcmp(nic->driver, "veth") != 0 || !xdp_plan_write(host, nic, to))) {
         snprintf(to, PROBE_TEXT_MAX,
                  "no: driver %s reports no XDP; the generic mode would copy each frame and gain nothing over "
                  "socket",
                  nic->driver[0] == '\0' ? "(none)" : nic->driver);
-    } else if ((nic->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) == 0) {
+    } else if ((nic->xdp_features & NETDEV_XDP_ACT_BASIC) != 0 &&
+               (nic->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) == 0) {
         snprintf(to, PROBE_TEXT_MAX,
                  "with one copy: driver %s has XDP but reports no zero-copy AF_XDP; receive: af_xdp can be "
                  "asked for, auto does not take it",

@@ -88,6 +88,7 @@ struct nic_state {
     uint64_t flush_ns;     /* gro_flush_timeout */
     uint32_t vlans;        /* VLAN interfaces on it */
     uint64_t xdp_features; /* NETDEV_XDP_ACT_*; 0 also when not reported */
+    bool xdp_reported;     /* the kernel says what XDP the driver has (Linux 6.3) */
     bool xdp_attached;
     uint32_t queue_count; /* entries of `queues` that the kernel described */
     struct nic_queue queues[NIC_QUEUES_MAX];

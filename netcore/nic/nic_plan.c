@@ -271,6 +271,18 @@ static void plan_ixgbe(const struct nic_state *state, const struct nic_xdp_host 
     }
 }
 
+/* Linux's drivers/net/veth.c, veth_set_xdp_features and veth_xdp_set: then it reports no XDP, and attaching is ENOSPC. */
+static void plan_veth(const struct nic_state *state, struct nic_plan *plan)
+{
+    if (state->xdp_reported && (state->xdp_features & NETDEV_XDP_ACT_BASIC) == 0) {
+        nic_plan_refuse(
+            plan,
+            "%s: a veth has XDP only when its peer has no more transmit queues than it has receive "
+            "queues (%u); ethtool -L PEER tx %u at the peer",
+            state->name, state->rx_queues, state->rx_queues);
+    }
+}
+
 static void plan_xdp_mtu(const struct nic_state *state, struct nic_plan *plan)
 {
     bool is_ixgbe = strcmp(state->driver, "ixgbe") == 0;
@@ -310,6 +322,9 @@ void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host
     }
     if (strcmp(state->driver, "ixgbe") == 0) {
         plan_ixgbe(state, host, plan);
+    }
+    if (strcmp(state->driver, "veth") == 0) {
+        plan_veth(state, plan);
     }
     plan_xdp_mtu(state, plan);
     plan_feature_off(state, plan, &state->lro, "rx-lro",

@@ -368,6 +368,7 @@ void nic_parse_dev(void *ctx, const struct nlattr *first, int len)
     struct nlattr *features = nla_find((struct nlattr *)first, len, NETDEV_A_DEV_XDP_FEATURES);
     if (features != NULL) {
         state->xdp_features = nla_get_u64(features);
+        state->xdp_reported = true;
     }
 }
 

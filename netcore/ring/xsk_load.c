@@ -110,6 +110,9 @@ int xsk_program_refused(int rc, bool is_attach, const char *interface, const cha
         {-EINVAL, true,
          "the driver refuses XDP as it is set: MTU too large for one buffer, LRO, SR-IOV or DCB on, or "
          "on veth a peer with too few queues"},
+        {-ENOSPC, true,
+         "the driver has no queue left for XDP; on veth the peer has more transmit queues than this end has "
+         "receive queues (ethtool -L PEER tx N)"},
         {-ERANGE, true, "the MTU is too large for XDP without frames of several buffers"},
         {-ENOMEM, true,
          "the driver has no memory or no queues for XDP; ixgbe takes 128 possible CPUs: boot with "
@@ -134,12 +137,21 @@ int xsk_program_refused(int rc, bool is_attach, const char *interface, const cha
 
 /* ---- opening ------------------------------------------------------------------------------------------------------ */
 
-/* libbpf talks to stderr otherwise; what went wrong is said by us, once. */
+/* What the kernel said to an attach that it refused. */
+static _Thread_local char kernel_says[XSK_SAYS_MAX];
+
+/* libbpf talks to stderr otherwise; what went wrong is said by us, once. Of its words only the kernel's own are kept. */
 static int quiet(enum libbpf_print_level level, const char *format, va_list args)
 {
+    static const char head[] = "Kernel error message: ";
+    char line[XSK_SAYS_MAX + sizeof(head)];
     (void)level;
-    (void)format;
-    (void)args;
+    (void)vsnprintf(line, sizeof(line), format, args); /* A long line is cut. */
+    const char *at = strstr(line, head);
+    if (at != NULL) {
+        (void)snprintf(kernel_says, sizeof(kernel_says), "%.*s", (int)strcspn(at + sizeof(head) - 1, "\n"),
+                       at + sizeof(head) - 1);
+    }
     return 0;
 }
 
@@ -219,6 +231,18 @@ static int attach(struct xsk_program *program)
     return program->link_fd < 0 ? program->link_fd : 0;
 }
 
+/* A refused link says a number only. The same by netlink says why in words; should it work after all, it is undone. */
+static void attach_ask(const struct xsk_program *program, char says[XSK_SAYS_MAX])
+{
+    int index = (int)if_nametoindex(program->interface);
+    kernel_says[0] = '\0';
+    if (index != 0 && bpf_xdp_attach(index, program->program_fd,
+                                     XDP_FLAGS_DRV_MODE | XDP_FLAGS_UPDATE_IF_NOEXIST, NULL) == 0) {
+        (void)bpf_xdp_detach(index, XDP_FLAGS_DRV_MODE, NULL); /* Nothing else can be done about it. */
+    }
+    memcpy(says, kernel_says, XSK_SAYS_MAX);
+}
+
 static void program_free(struct xsk_program *program)
 {
     bpf_object__close(program->object);
@@ -246,6 +270,9 @@ int xsk_program_open(const struct xsk_program_options *options, struct xsk_progr
     }
     if (rc == 0) {
         rc = attach(program);
+        if (rc < 0 && rc != -EPERM && rc != -ENODEV) {
+            attach_ask(program, says);
+        }
     }
     if (rc < 0) {
         program_free(program);

@@ -39,6 +39,12 @@ refused "an interface that does not exist" "interface nosuch0 does not exist her
 listener "interface: x0, queues: [0, 7]"
 refused "a queue that does not exist" "queue 7 is wanted and there are 2"
 
+ip link add y0 numrxqueues 1 numtxqueues 1 type veth peer name y1 numrxqueues 2 numtxqueues 2
+ip link set y0 up && ip link set y1 up
+listener "interface: y0"
+refused "a veth whose peer has more queues" "a veth has XDP only when its peer has no more transmit queues"
+ip link del y0
+
 listener "interface: x0"
 node_start
 head -c 12000003 /dev/urandom >"$work/big"

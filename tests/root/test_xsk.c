@@ -721,6 +721,29 @@ Test(xsk_attach, a_second_program_is_refused_by_name)
     cr_expect_eq(xsk_program_open(&options, &second, &err), -ENODEV);
 }
 
+Test(xsk_attach, a_veth_whose_peer_has_more_queues_says_so_in_the_kernels_words)
+{
+    struct err err = {""};
+    if (geteuid() != 0 || unshare(CLONE_NEWNET) != 0) {
+        cr_skip_test("host: no network namespaces (%s)", strerror(errno));
+    }
+    run("ip link add v0 numrxqueues 1 numtxqueues 1 type veth peer name v1 numrxqueues 2 numtxqueues 2 && "
+        "ip link set v0 up && ip link set v1 up");
+    struct xsk_program_options options = {.interface = "v0", .queues = 1};
+    cr_expect_eq(xsk_program_open(&options, &program, &err), -ENOSPC);
+    cr_expect(strstr(err.text, "on veth the peer has more transmit queues") != NULL, "%s", err.text);
+    cr_expect(strstr(err.text, "(the kernel says: ") != NULL, "%s", err.text);
+    struct nic_state *state = calloc(1, sizeof(*state));
+    cr_assert(state != NULL && nic_read("v0", state, &err) == 0);
+    cr_expect(state->xdp_reported || state->xdp_features == 0);
+    cr_expect_not(state->xdp_attached, "asking left nothing behind");
+    if (state->xdp_reported) {
+        cr_expect_eq(state->xdp_features, 0, "so that it is known before");
+    }
+    nic_state_free(state);
+    free(state);
+}
+
 Test(xsk_attach, jumbo_frames_need_frames_of_several_buffers)
 {
     struct err err = {""};

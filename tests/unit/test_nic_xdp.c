@@ -134,6 +134,13 @@ Test(nic_xdp, conditions_of_every_driver_are_named_alone)
     state.queue_count = 4;
     state.queues[2].zcrx = true;
     refused_alone("queue 2 is taken by zero-copy receive");
+    template("veth");
+    state.xdp_reported = true;
+    state.xdp_features = 0;
+    refused_alone("no more transmit queues than it has receive queues (4); ethtool -L PEER tx 4 at the peer");
+    state.xdp_reported = false; /* Before Linux 6.3 nobody knows. */
+    nic_plan_xdp(&state, &host, &plan);
+    cr_expect_eq(plan.refusal_count, 0, "%s", plan.refusals[0]);
 }
 
 Test(nic_xdp, what_merges_frames_or_hides_tags_is_switched_off)

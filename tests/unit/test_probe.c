@@ -109,6 +109,10 @@ Test(probe, af_xdp_on_drivers_with_and_without_zero_copy)
     cr_expect_str_eq(
         text, "no: driver ixgbe reports no XDP; the generic mode would copy each frame and gain nothing over "
               "socket");
+    snprintf(nic.driver, sizeof(nic.driver), "veth");
+    nic.xdp_reported = true;
+    probe_nic_xdp(&host, &nic, text);
+    cr_expect(strncmp(text, "no: eth1: a veth has XDP only when its peer", 43) == 0, "%s", text);
 }
 
 Test(probe, sockets_say_whether_the_nic_can_have_larger_buffers)
