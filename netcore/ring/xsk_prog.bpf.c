@@ -113,7 +113,7 @@ static __always_inline int read(struct xdp_md *ctx, __u32 offset, void *to, __u3
 static __always_inline int decide(struct xdp_md *ctx, const struct ethhdr *eth, struct xsk_prog_key *key,
                                   __be16 port, int is_fragment)
 {
-    if (!is_ours(key, port))
+    if (port == 0 || !is_ours(key, port)) /* 0 is the address's own entry */
         return end(XSK_PROG_PASS_NOT_OURS, XDP_PASS);
     if (!is_our_mac(eth))
         return end(XSK_PROG_FOREIGN_MAC, XDP_DROP);

@@ -256,6 +256,8 @@ Test(xsk_prog, everything_else_is_the_kernels)
     rig_open();
     tcp4(&frame, 22, 0);
     verdict("ssh", &frame, XDP_PASS, XSK_PROG_PASS_NOT_OURS);
+    tcp4(&frame, 0, 0);
+    verdict("port 0, which nobody listens on", &frame, XDP_PASS, XSK_PROG_PASS_NOT_OURS);
     tcp4(&frame, PORT, 0);
     frame.bytes[33] = 77; /* last byte of the destination address */
     verdict("our port at another address", &frame, XDP_PASS, XSK_PROG_PASS_NOT_OURS);
@@ -274,6 +276,11 @@ Test(xsk_prog, everything_else_is_the_kernels)
     put_ip4(&frame, IPPROTO_TCP, 100, 0, 32);
     put_tcp(&frame, PORT, 0);
     verdict("a later fragment", &frame, XDP_PASS, XSK_PROG_PASS_NOT_OURS);
+    put_ethernet(&frame, our_mac, ETH_P_IPV6);
+    put_ip6(&frame, IPPROTO_FRAGMENT);
+    put(&frame, (uint8_t[8]){IPPROTO_TCP, 0, 0, 0x08}, 8); /* what looks like ports is not */
+    put_tcp(&frame, PORT, 0);
+    verdict("a later IPv6 fragment", &frame, XDP_PASS, XSK_PROG_PASS_NOT_OURS);
     cr_assert(xsk_program_unlisten(program, our_ip4, PORT) == 0);
     tcp4(&frame, PORT, 0);
     verdict("no longer listening", &frame, XDP_PASS, XSK_PROG_PASS_NOT_OURS);
@@ -293,6 +300,11 @@ Test(xsk_prog, what_is_ours_and_cannot_be_taken_is_dropped)
     put(&frame, (uint8_t[8]){IPPROTO_TCP, 0, 0, 0}, 8);
     put_tcp(&frame, PORT, 0);
     verdict("atomic IPv6 fragment", &frame, XDP_DROP, XSK_PROG_FRAGMENT);
+    put_ethernet(&frame, our_mac, ETH_P_IPV6);
+    put_ip6(&frame, IPPROTO_FRAGMENT);
+    put(&frame, (uint8_t[8]){IPPROTO_TCP, 3, 0, 1}, 8); /* the reserved byte is no length */
+    put_tcp(&frame, PORT, 0);
+    verdict("first IPv6 fragment", &frame, XDP_DROP, XSK_PROG_FRAGMENT);
     put_ethernet(&frame, our_mac, ETH_P_IPV6);
     put_ip6(&frame, IPPROTO_DSTOPTS);
     for (int i = 0; i < 9; i++) {
@@ -314,6 +326,26 @@ Test(xsk_prog, what_is_ours_and_cannot_be_taken_is_dropped)
 }
 
 /* No frame cut short anywhere may make the program look beyond it (the verifier's promise) or take what is not ours. */
+/* Bonding and administrators change it while the program runs, or while it is taken off. */
+Test(xsk_prog, another_mac_of_the_interface_is_learned)
+{
+    static const uint8_t macs[2][6] = {{2, 0, 0, 0, 0, 9}, {2, 0, 0, 0, 0, 10}};
+    struct frame frame;
+    rig_open();
+    tcp4(&frame, PORT, 0);
+    run("ip link set v0 address 02:00:00:00:00:09");
+    verdict("not known yet", &frame, XDP_REDIRECT, XSK_PROG_TAKEN);
+    cr_assert(xsk_program_refresh(program) == 0);
+    verdict("to the old one", &frame, XDP_DROP, XSK_PROG_FOREIGN_MAC);
+    memcpy(frame.bytes, macs[0], 6);
+    verdict("to the new one", &frame, XDP_REDIRECT, XSK_PROG_TAKEN);
+    run("ip link set v0 address 02:00:00:00:00:0a");
+    cr_assert(xsk_program_reattach(program) == 0);
+    memcpy(frame.bytes, macs[1], 6);
+    verdict("to the one it has when it is attached again", &frame, XDP_REDIRECT, XSK_PROG_TAKEN);
+    rig_close();
+}
+
 Test(xsk_prog, a_frame_cut_anywhere_is_never_taken_without_its_ports)
 {
     struct frame frame;
