@@ -40,7 +40,9 @@
 /* After STOP every connection is reset at once; what then still waits is a device that does not answer. */
 #define SERVE_STOP_TIMEOUT_NS (10 * NS_PER_S)
 #define SERVE_STUCK_TIMEOUT_NS (1 * NS_PER_S) /* when one is known not to: for the resets to go out */
-#define SERVE_WATCH_NS (2 * NS_PER_S)         /* between two questions to the listeners' drivers */
+/* timeout(1) signals a process and then its group: one wish, and it arrives as two signals. */
+#define SERVE_SAME_SIGNAL_NS (500 * NS_PER_MS)
+#define SERVE_WATCH_NS (2 * NS_PER_S) /* between two questions to the listeners' drivers */
 
 enum serve_state { SERVE_STARTING, SERVE_RUNNING, SERVE_DRAINING, SERVE_STOPPING };
 
@@ -65,6 +67,8 @@ struct serve {
     struct nic_watch watch;
     uint64_t watch_ask_ns; /* when the drivers are asked next */
     uint64_t watch_renewals;
+    bool is_told_to_end;                    /* while it was starting */
+    uint64_t drain_ns;                      /* when draining began */
     uint32_t nic_index[CONF_LISTENERS_MAX]; /* of the listener's interface, when it was opened */
 };
 
@@ -448,6 +452,16 @@ static void serve_watched(struct serve *serve)
     metrics_set(&cells->nic_queue_restarts, serve->watch.queue_restarts);
 }
 
+/* Between two steps of the start: -EINTR when a signal has told us to end. What a step blocks for, it blocks for. */
+static int serve_go_on(struct serve *serve, struct err *err)
+{
+    struct signalfd_siginfo info;
+    while (read(serve->signal_fd, &info, sizeof(info)) == sizeof(info)) { /* Bounded by pending signals. */
+        serve->is_told_to_end |= info.ssi_signo != SIGHUP; /* Credentials are read anew anyway. */
+    }
+    return serve->is_told_to_end ? err_set(err, -EINTR, "told to end while starting") : 0;
+}
+
 static int serve_start_threads(struct serve *serve, struct err *err)
 {
     for (uint32_t i = 0; i < serve->conf->node.workers; i++) {
@@ -458,7 +472,8 @@ static int serve_start_threads(struct serve *serve, struct err *err)
         thread->store = serve->store;
         thread->metrics = serve->metrics;
         thread->ended_fd = serve->ended_fd;
-        int rc = thread_start(thread, err);
+        int rc = serve_go_on(serve, err);
+        rc = rc == 0 ? thread_start(thread, err) : rc;
         if (rc < 0) {
             return rc;
         }
@@ -485,6 +500,7 @@ static int serve_open(struct serve *serve, struct err *err)
         return err_set(err, -ENOMEM, "out of memory for %u workers", serve->conf->node.workers);
     }
     rc = serve_plan(serve, err);
+    rc = rc == 0 ? serve_go_on(serve, err) : rc;
     if (rc == 0) {
         rc = serve_open_store(serve, err);
     }
@@ -492,7 +508,10 @@ static int serve_open(struct serve *serve, struct err *err)
         return rc;
     }
     serve_log_devices(serve);
-    rc = serve_prepare_nics(serve, err);
+    rc = serve_go_on(serve, err);
+    if (rc == 0) {
+        rc = serve_prepare_nics(serve, err);
+    }
     if (rc == 0) {
         rc = serve_open_groups(serve, err);
     }
@@ -528,7 +547,8 @@ static void serve_drain(struct serve *serve)
         return;
     }
     atomic_store(&serve->state, SERVE_DRAINING);
-    serve->deadline_ns = clock_monotonic_ns() + serve->conf->node.drain_timeout_ns;
+    serve->drain_ns = clock_monotonic_ns();
+    serve->deadline_ns = serve->drain_ns + serve->conf->node.drain_timeout_ns;
     LOG_INF("draining", "timeout_s=%llu",
             (unsigned long long)(serve->conf->node.drain_timeout_ns / NS_PER_S));
     notify_send("STOPPING=1");
@@ -583,6 +603,8 @@ static void serve_signal(struct serve *serve)
             serve_reload(serve);
         } else if (info.ssi_signo == SIGHUP) {
             LOG_WRN("reload_ignored", "why=%s", LOG_Q("the node is ending"));
+        } else if (serve->drain_ns != 0 && clock_monotonic_ns() - serve->drain_ns < SERVE_SAME_SIGNAL_NS) {
+            LOG_INF("signal_again", "action=%s", LOG_Q("none: so soon it is taken for the same one"));
         } else if (atomic_load(&serve->state) != SERVE_RUNNING) {
             LOG_WRN("second_signal", "action=%s", LOG_Q("exiting at once"));
             _exit(1);
@@ -706,6 +728,20 @@ static void serve_close_watched(struct serve *serve)
     CHECK(rc == 0);
 }
 
+static int serve_run_failed(struct serve *serve, int rc, const struct err *err)
+{
+    if (!serve->is_told_to_end) {
+        LOG_ERR("start_failed", "error=%s", LOG_Q(err->text));
+    }
+    serve_close(serve);
+    serve_close_signals(serve);
+    if (serve->is_told_to_end) {
+        LOG_INF("stopped", "name=%s while=starting", serve->conf->node.name);
+        return 0;
+    }
+    return rc;
+}
+
 int serve_run(const struct conf *conf)
 {
     static struct serve serve; /* One node per process; the admin thread points at it. */
@@ -721,10 +757,7 @@ int serve_run(const struct conf *conf)
     preflight_raise_files();
     int rc = serve_open(&serve, &err);
     if (rc < 0) {
-        LOG_ERR("start_failed", "error=%s", LOG_Q(err.text));
-        serve_close(&serve);
-        serve_close_signals(&serve);
-        return rc;
+        return serve_run_failed(&serve, rc, &err);
     }
     atomic_store(&serve.state, SERVE_RUNNING);
     LOG_INF("ready", "name=%s workers=%u listeners=%u", conf->node.name, conf->node.workers,

@@ -96,6 +96,18 @@ objects() {
 }
 objects direct
 
+# A signal that is there before the start is over: pending when the program begins, so that no start is too fast for it.
+cat >"$work/pending.py" <<'END'
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getpid(), signal.SIGTERM)
+os.execv(sys.argv[1], sys.argv[1:])
+END
+at_start() { timeout --foreground 60 python3 "$work/pending.py" "$PENSTOCK" serve --config "$config" 2>"$work/pending.log"; }
+try "SIGTERM during the start: it ends with 0" at_start
+never_ready() { grep -q "event=stopped.*while=starting" "$work/pending.log" && ! grep -q "event=ready\|event=start_failed" "$work/pending.log"; }
+try "  and was never ready" never_ready
+
 node_start
 objects remote
 expect "remote: what the direct door wrote is there" 0 "3000001 a b/ü%20+" p ls b-direct --recursive
@@ -110,8 +122,14 @@ mkdir -p "$work/other"
 sed "s,data_dir: $work/data,data_dir: $work/other," "$config" >"$work/other.yaml"
 expect "check: a device that another store holds fails" 6 "fail  device              $work/store.img is locked by another process" "$PENSTOCK" check --config "$work/other.yaml"
 expect "check while the node runs takes its ports for granted" 0 "process $node is running this node" p check
-node_stop
-result "the node ends with 0" "$node_status"
+# Two signals for one wish, as timeout(1) sends them: both are there when the node looks.
+kill -STOP "$node"
+kill -TERM "$node"
+kill -INT "$node"
+kill -CONT "$node"
+wait "$node"; node_status=$?; node=''
+result "the node ends with 0, also when the signal comes twice" "$node_status"
+try "  which it has seen" grep -q event=signal_again "$work/node.log"
 try "direct: every page of a long list, in order, once" paged
 
 # A process that holds the lock, while the configuration offers only signed requests: another way is named.
