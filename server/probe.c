@@ -295,8 +295,8 @@ static void queues_print(const struct nic_state *nic)
     }
 }
 
-static void nic_print(const struct probe_host *host, const char *interface, uint32_t buffer_size,
-                      uint16_t port)
+static void nic_print(const struct probe_host *host, const struct conf *conf, const char *interface,
+                      uint32_t buffer_size, uint16_t port)
 {
     struct nic_state *nic = calloc(1, sizeof(*nic));
     struct err err = {""};
@@ -311,6 +311,9 @@ static void nic_print(const struct probe_host *host, const char *interface, uint
            nic->driver[0] == '\0' ? "(none)" : nic->driver, nic->driver_version[0] == '\0' ? "" : " ",
            nic->driver_version, nic->rx_queues, nic->rx_queues == 1 ? "" : "s", nic->mtu,
            nic->up ? "up" : "down", nic->carrier ? "" : ", no carrier");
+    if (conf != NULL) {
+        receive_disown(conf, nic);
+    }
     probe_nic_zcrx(host, nic, buffer_size, port, text);
     printf("  zcrx   %s\n", text);
     probe_nic_xdp(host, nic, text);
@@ -328,7 +331,8 @@ static void nic_print(const struct probe_host *host, const char *interface, uint
     free(nic);
 }
 
-static void nics_print(const struct probe_host *host, uint32_t buffer_size, uint16_t port)
+static void nics_print(const struct probe_host *host, const struct conf *conf, uint32_t buffer_size,
+                       uint16_t port)
 {
     struct if_nameindex *all = if_nameindex();
     if (all == NULL) {
@@ -337,7 +341,7 @@ static void nics_print(const struct probe_host *host, uint32_t buffer_size, uint
     }
     for (const struct if_nameindex *one = all; one->if_index != 0; one++) {
         if (strcmp(one->if_name, "lo") != 0) {
-            nic_print(host, one->if_name, buffer_size, port);
+            nic_print(host, conf, one->if_name, buffer_size, port);
         }
     }
     if_freenameindex(all);
@@ -378,7 +382,7 @@ int cli_probe(const struct cli *cli)
     }
     gather_host(&host);
     host_print(&host);
-    nics_print(&host, buffer_size, port);
+    nics_print(&host, conf, buffer_size, port);
     if (conf != NULL) {
         listeners_print(conf);
         conf_free(conf);

@@ -16,6 +16,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/lock.h"
 #include "server/probe.h"
 #include "server/tls_rx.h"
 
@@ -390,6 +391,16 @@ static void xdp_host_read(struct utsname *name, struct nic_xdp_host *host)
                                   .cpus_possible = (uint32_t)sysconf(_SC_NPROCESSORS_CONF)};
 }
 
+/* A name that this user may not learn is taken for ours: the node's ports and devices are, too. */
+void receive_disown(const struct conf *conf, struct nic_state *state)
+{
+    pid_t holder = 0;
+    if (state->xdp_attached && (state->xdp_name[0] == '\0' || nic_xdp_is_penstock(state)) &&
+        lock_look(conf->node.data_dir, &holder) == -EBUSY && holder != getpid()) {
+        state->xdp_attached = false;
+    }
+}
+
 /* Which path's needs to show or to prepare. */
 static bool is_xdp_wanted(const struct conf_listener *listener, const struct nic_state *state)
 {
@@ -414,6 +425,7 @@ int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *
         struct nic_xdp_host host;
         xdp_host_read(&name, &host);
         *path = conf_receive_text(CONF_RECEIVE_AF_XDP);
+        receive_disown(conf, state);
         xdp_nic_plan(conf, index, state, &host, &plan, nic);
     }
     return rc;
@@ -465,6 +477,7 @@ static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receiv
         struct utsname name;
         struct nic_xdp_host host;
         xdp_host_read(&name, &host);
+        receive_disown(conf, state);
         rc = receive_xdp_judge(conf, index, state, &host, plan, nic, err);
         rc = rc == 0 ? rx_xdp_try(plan->interface, err) : rc;
         nic_state_free(state);

@@ -35,6 +35,9 @@ struct receive_plan {
 /* Looks at listener `index`. 0, or -ENOTSUP with the reason when the path it names does not work here. */
 int receive_choose(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err);
 
+/* Takes from `state` what the running node of this configuration has put there, should one run: its XDP program is in nobody's way. */
+void receive_disown(const struct conf *conf, struct nic_state *state);
+
 /* Why zero-copy receive does not work for this listener here; 0 and `plan` filled when it does. */
 int receive_zcrx(const struct conf *conf, uint32_t index, struct receive_plan *plan, struct err *err);
 

@@ -90,6 +90,8 @@ struct nic_state {
     uint64_t xdp_features; /* NETDEV_XDP_ACT_*; 0 also when not reported */
     bool xdp_reported;     /* the kernel says what XDP the driver has (Linux 6.3) */
     bool xdp_attached;
+    uint32_t xdp_program; /* its number; 0: not known */
+    char xdp_name[16];    /* "" also when only CAP_SYS_ADMIN could learn it */
     uint32_t queue_count; /* entries of `queues` that the kernel described */
     struct nic_queue queues[NIC_QUEUES_MAX];
     uint32_t context_count;
@@ -166,6 +168,8 @@ struct nic_xdp_host {
 
 /* Plans AF_XDP with native XDP on an interface, whole. Refusals and steps as for zero-copy receive: each condition by name. That the
  * driver has XDP and zero-copy is its report, xdp_features, and not judged here. */
+/* Whether the program that is attached is, by its name, of a penstock node. */
+bool nic_xdp_is_penstock(const struct nic_state *state);
 void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host, struct nic_plan *plan);
 
 /* What a listener on ordinary sockets asks of a NIC. */

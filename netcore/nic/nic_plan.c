@@ -298,6 +298,27 @@ static void plan_xdp_mtu(const struct nic_state *state, struct nic_plan *plan)
     }
 }
 
+/* `ip link set dev X xdp off` is refused when a link holds the program, as with a penstock node's. */
+static void plan_xdp_attached(const struct nic_state *state, struct nic_plan *plan)
+{
+    char which[96] = "";
+    if (state->xdp_program != 0) {
+        (void)snprintf(which, sizeof(which), " (number %u%s%s%s)", state->xdp_program,
+                       state->xdp_name[0] != '\0' ? ", " : "", state->xdp_name,
+                       nic_xdp_is_penstock(state) ? ": a penstock node" : "");
+    }
+    nic_plan_refuse(
+        plan,
+        "%s: another XDP program is attached%s; end who holds it: bpftool link shows the process, "
+        "bpftool link detach id N takes it off; without a link, ip link set dev %s xdp off",
+        state->name, which, state->name);
+}
+
+bool nic_xdp_is_penstock(const struct nic_state *state)
+{
+    return strncmp(state->xdp_name, "xsk_one", 15) == 0 || strncmp(state->xdp_name, "xsk_frags", 15) == 0;
+}
+
 void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host, struct nic_plan *plan)
 {
     memset(plan, 0, sizeof(*plan));
@@ -305,10 +326,7 @@ void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host
         nic_plan_refuse(plan, "%s: the interface is down; ip link set dev %s up", state->name, state->name);
     }
     if (state->xdp_attached) {
-        nic_plan_refuse(plan,
-                        "%s: another XDP program is attached; ip link set dev %s xdp off, or end the program "
-                        "that holds it (bpftool link shows whose it is)",
-                        state->name, state->name);
+        plan_xdp_attached(state, plan);
     }
     for (uint32_t i = 0; i < state->queue_count && i < NIC_QUEUES_MAX; i++) {
         if (state->queues[i].zcrx || state->queues[i].dmabuf) {

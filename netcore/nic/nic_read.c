@@ -3,6 +3,7 @@
  * nic_read: asks the kernel for everything nic_plan wants to know. Each part answers for itself: a family, message or
  * attribute that this kernel or driver does not have leaves its field unknown.
  */
+#include <bpf/bpf.h>
 #include <dirent.h>
 #include <errno.h>
 #include <linux/dcbnl.h>
@@ -446,6 +447,19 @@ static void read_netdev(struct nic_state *state)
 
 /* ---- XDP ------------------------------------------------------------------------------------------------------- */
 
+static void read_xdp_name(struct nic_state *state)
+{
+    struct bpf_prog_info info = {0};
+    uint32_t len = sizeof(info);
+    int fd = state->xdp_program != 0 ? bpf_prog_get_fd_by_id(state->xdp_program) : -1;
+    if (fd >= 0 && bpf_obj_get_info_by_fd(fd, &info, &len) == 0) {
+        (void)snprintf(state->xdp_name, sizeof(state->xdp_name), "%.15s", info.name);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 /* One RTM_GETLINK by hand: libnl 3.7 keeps no XDP attributes. */
 static void read_xdp(struct nic_state *state)
 {
@@ -473,7 +487,10 @@ static void read_xdp(struct nic_state *state)
     int rest = (int)(header->nlmsg_len - NLMSG_LENGTH(sizeof(struct ifinfomsg)));
     struct nlattr *xdp = nla_find(first, rest, IFLA_XDP);
     struct nlattr *attached = xdp != NULL ? nla_find(nla_data(xdp), nla_len(xdp), IFLA_XDP_ATTACHED) : NULL;
+    struct nlattr *program = xdp != NULL ? nla_find(nla_data(xdp), nla_len(xdp), IFLA_XDP_PROG_ID) : NULL;
     state->xdp_attached = attached != NULL && nla_get_u8(attached) != 0;
+    state->xdp_program = program != NULL ? nla_get_u32(program) : 0;
+    read_xdp_name(state);
 }
 
 /* ---- DCB ------------------------------------------------------------------------------------------------------- */

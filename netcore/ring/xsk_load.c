@@ -102,8 +102,8 @@ int xsk_program_refused(int rc, bool is_attach, const char *interface, const cha
         {-ENOSYS, false, "the kernel has no BPF (CONFIG_BPF_SYSCALL)"},
         {-EPERM, true, "attaching an XDP program needs CAP_NET_ADMIN"},
         {-EBUSY, true,
-         "another XDP program is attached; ip link set dev NAME xdp off, or end the program that holds it "
-         "(bpftool link shows whose it is)"},
+         "another XDP program is attached; end who holds it: bpftool link shows the process, bpftool link "
+         "detach id N takes it off; without a link, ip link set dev X xdp off"},
         {-EEXIST, true,
          "another XDP program is attached, or a queue belongs to zero-copy receive of io_uring"},
         {-EOPNOTSUPP, true, "the driver has no XDP"},

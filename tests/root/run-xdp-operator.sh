@@ -154,7 +154,11 @@ during "with it" true
 sed -e "s#$work/data#$work/data2#; s#$work/store.img#$work/store2.img#; s/10.78.0.1:$port_s3/10.78.0.1:1/; s/:$port_raw/:2/; s/:$port_admin/:3/" "$config" >"$work/two.yaml"
 "$PENSTOCK" format --config "$work/two.yaml" >/dev/null
 config=$work/two.yaml
-refused "a second node on the interface" "another XDP program is attached; .*bpftool link"
+refused "a second node on the interface" "another XDP program is attached (number [0-9]*, xsk_one: a penstock node); .*bpftool link detach"
+config=$work/node.yaml
+try "the node that has it is not in its own way: check" "$PENSTOCK" check --config "$config"
+try "  probe" bash -c '! "$PENSTOCK" probe --config "$config" | grep -E "does not start|XDP program is attached"'
+try "  nic plan" bash -c '! "$PENSTOCK" nic plan --config "$config" | grep -E "XDP program is attached"'
 terminated() { kill -TERM "$node"; wait_for grep -q event=draining "$work/node.log"; }
 peer python3 -c 'import socket, sys
 s = socket.create_connection(("10.78.0.1", int(sys.argv[1])), timeout=60)

@@ -129,7 +129,13 @@ Test(nic_xdp, conditions_of_every_driver_are_named_alone)
     refused_alone("the interface is down");
     template("ice");
     state.xdp_attached = true;
-    refused_alone("another XDP program is attached");
+    refused_alone("another XDP program is attached; end who holds it");
+    state.xdp_program = 12;
+    refused_alone("attached (number 12); end who");
+    memcpy(state.xdp_name, "other", 6);
+    refused_alone("attached (number 12, other); end who");
+    memcpy(state.xdp_name, "xsk_one", 8);
+    refused_alone("attached (number 12, xsk_one: a penstock node); end who");
     template("ice");
     state.queue_count = 4;
     state.queues[2].zcrx = true;

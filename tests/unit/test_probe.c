@@ -207,8 +207,8 @@ Test(probe, a_queue_of_zero_copy_receive_excludes_xdp)
     expect_xdp(
         "no: eth1: queue 7 is taken by zero-copy receive, and one such queue excludes XDP on the whole NIC");
     nic.xdp_attached = true;
-    expect_xdp("no: eth1: another XDP program is attached; ip link set dev eth1 xdp off, or end the program "
-               "that holds it (bpftool link shows whose it is)");
+    expect_xdp("no: eth1: another XDP program is attached; end who holds it: bpftool link shows the process, "
+               "bpftool link detach id N takes it off; without a link, ip link set dev eth1 xdp off");
 }
 
 Test(cpus, lists_of_sysfs)

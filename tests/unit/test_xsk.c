@@ -183,8 +183,10 @@ Test(xsk, loading_and_attaching_refuse_in_their_own_words)
     cr_expect_eq(xsk_program_refused(-EPERM, false, "eth1", "", &err), -EPERM);
     cr_expect(strstr(err.text, "CAP_BPF") != NULL, "%s", err.text);
     cr_expect_eq(xsk_program_refused(-EBUSY, true, "eth1", "", &err), -EBUSY);
-    cr_expect_str_eq(err.text, "XDP on eth1: another XDP program is attached; ip link set dev NAME xdp off, "
-                               "or end the program that holds it (bpftool link shows whose it is)");
+    cr_expect_str_eq(err.text,
+                     "XDP on eth1: another XDP program is attached; end who holds it: bpftool link shows the "
+                     "process, bpftool link detach id N takes it off; without a link, ip link set "
+                     "dev X xdp off");
     (void)xsk_program_refused(-EINVAL, true, "eth1", "", &err);
     cr_expect(strstr(err.text, "SR-IOV") != NULL, "%s", err.text);
     (void)xsk_program_refused(-EACCES, false, "eth1", "R1 pointer comparison prohibited", &err);
