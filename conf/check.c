@@ -144,6 +144,9 @@ static int check_protocol(const struct conf_listener *listener, const struct con
     return 0;
 }
 
+/* As netcore/rx/rx_xdp_hub.c wants of each listener, so that the configuration says so and not the start. */
+#define XDP_AREA_MIN (64 * 4 * KIB)
+
 /* What the size of an area must be a multiple of: areas share the mapping, and so pages of 1 GiB. */
 static uint64_t page_size(enum arena_pages pages)
 {
@@ -171,6 +174,11 @@ static int check_memory(const struct conf_listener *listener, const struct conf_
     if (listener->receive == CONF_RECEIVE_AF_XDP && listener->rx_buffer_size > 4 * KIB) {
         return place_error(place, &listener->rx_buffer_size, err,
                            "receive: af_xdp takes frames of 4KiB at most; use 4KiB or 0");
+    }
+    if (listener->receive == CONF_RECEIVE_AF_XDP && listener->rx_area_size < XDP_AREA_MIN) {
+        return place_error(place, where, err,
+                           "receive: af_xdp needs an rx_area_size of at least %s: 64 frames of 4KiB",
+                           bytes_format_size(XDP_AREA_MIN, text));
     }
     if (listener->receive == CONF_RECEIVE_ZCRX && listener->rx_buffer_size > 4 * KIB &&
         listener->hugepages == ARENA_PAGES_NORMAL) {

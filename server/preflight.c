@@ -581,7 +581,10 @@ static void check_receive(struct preflight *preflight, const char *what, const s
     struct receive_plan plan;
     struct err err = {""};
     if (receive_choose(conf, index, &plan, &err) == 0) {
-        report(preflight, PREFLIGHT_OK, what, "receive: %s (%s)", plan.ops->path, plan.why);
+        const char *mode = plan.mode != NULL ? plan.mode : "";
+        report(preflight, plan.is_slower ? PREFLIGHT_WARN : PREFLIGHT_OK, what, "receive: %s%s%s (%s)%s",
+               plan.ops->path, mode[0] != '\0' ? ", " : "", mode, plan.why,
+               plan.is_slower ? "; the driver reports no zero-copy, so receive: auto would not take it" : "");
     } else {
         report(preflight, PREFLIGHT_FAIL, what, "%s", err.text);
     }

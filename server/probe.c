@@ -47,12 +47,11 @@ const char *probe_host_xdp(const struct probe_host *host, char to[PROBE_TEXT_MAX
 {
     if (host->xsk_error == -EAFNOSUPPORT) {
         snprintf(to, PROBE_TEXT_MAX, "kernel %s has no AF_XDP sockets (CONFIG_XDP_SOCKETS)", host->release);
-    } else if (host->xsk_error == -EPERM) {
-        snprintf(to, PROBE_TEXT_MAX, "AF_XDP sockets need CAP_NET_RAW");
-    } else if (host->xsk_error != 0) {
+    } else if (host->xsk_error != 0 && host->xsk_error != -EPERM) {
         snprintf(to, PROBE_TEXT_MAX, "no AF_XDP socket: %s", err_text(host->xsk_error));
-    } else if (!host->net_admin || !host->bpf) {
-        snprintf(to, PROBE_TEXT_MAX, "attaching the XDP program needs CAP_NET_ADMIN and CAP_BPF");
+    } else if (host->xsk_error != 0 || !host->net_admin || !host->bpf) {
+        snprintf(to, PROBE_TEXT_MAX, "this user lacks%s%s%s", host->net_admin ? "" : " CAP_NET_ADMIN",
+                 host->xsk_error == 0 ? "" : " CAP_NET_RAW", host->bpf ? "" : " CAP_BPF");
     } else {
         return NULL;
     }
@@ -354,8 +353,10 @@ static void listeners_print(const struct conf *conf)
         struct err err = {""};
         const struct conf_listener *listener = &conf->listeners[i];
         if (receive_choose(conf, i, &plan, &err) == 0) {
-            printf("%slistener %s (%s): receive: %s takes %s: %s\n", i == 0 ? "\n" : "", listener->name,
-                   listener->address.text, conf_receive_text(listener->receive), plan.ops->path, plan.why);
+            const char *mode = plan.mode != NULL ? plan.mode : "";
+            printf("%slistener %s (%s): receive: %s takes %s%s%s: %s\n", i == 0 ? "\n" : "", listener->name,
+                   listener->address.text, conf_receive_text(listener->receive), plan.ops->path,
+                   mode[0] != '\0' ? ", " : "", mode, plan.why);
         } else {
             printf("%slistener %s (%s): does not start: %s\n", i == 0 ? "\n" : "", listener->name,
                    listener->address.text, err.text);

@@ -357,6 +357,17 @@ static void busy_note(const struct conf_listener *listener, const struct nic_sta
     }
 }
 
+/* In the words of the log's xdp_open, which says what it came to. */
+static void mode_note(const struct nic_state *state, struct receive_plan *plan)
+{
+    bool is_zero = (state->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) != 0;
+    plan->is_slower = state->xdp_reported && !is_zero;
+    plan->mode = !state->xdp_reported                                ? ""
+                 : is_zero                                           ? "native XDP with zero-copy"
+                 : (state->xdp_features & NETDEV_XDP_ACT_BASIC) != 0 ? "native XDP with one copy"
+                                                                     : "generic XDP";
+}
+
 int receive_xdp_judge(const struct conf *conf, uint32_t index, const struct nic_state *state,
                       const struct nic_xdp_host *host, struct receive_plan *plan, struct nic_plan *nic,
                       struct err *err)
@@ -380,6 +391,7 @@ int receive_xdp_judge(const struct conf *conf, uint32_t index, const struct nic_
             plan->interface, commands);
     }
     busy_note(listener, state, nic, plan);
+    mode_note(state, plan);
     return 0;
 }
 

@@ -28,6 +28,9 @@ struct receive_plan {
     uint32_t queue_first;     /* zcrx: worker i takes queue_first + i */
     uint32_t queue_count;     /* af_xdp: worker i takes queues[i], queues[i + workers], ... */
     uint16_t queues[RX_QUEUES_MAX];
+    const char *
+        mode; /* af_xdp: what the driver's report promises; "" when it reports nothing, and for other paths NULL */
+    bool is_slower; /* af_xdp: in a mode that receive: auto does not take */
     char why[RECEIVE_WHY_MAX];
     char note[NIC_TEXT_MAX]; /* socket: what becomes of the NIC's own buffers; may be "" */
 };

@@ -471,6 +471,10 @@ Test(conf_refuses, areas_that_do_not_fit_their_buffers_or_pages)
                     "t.yaml:4:90: listeners[0].rx_buffer_size: 8KiB: receive: af_xdp takes frames of 4KiB at "
                     "most; use 4KiB or 0");
     refuse_listener(
+        "receive: af_xdp, rx_area_size: 252KiB",
+        "t.yaml:4:88: listeners[0].rx_area_size: 252KiB: receive: af_xdp needs an rx_area_size of at "
+        "least 256KiB: 64 frames of 4KiB");
+    refuse_listener(
         "queues: 1-2, receive: zcrx",
         "t.yaml:4:65: listeners[0].queues: 1-2: names 2 queues for node.workers: 1; one worker serves one "
         "queue");

@@ -266,6 +266,17 @@ Test(receive_xdp, auto_takes_it_only_with_zero_copy_and_says_why_not)
     cr_expect_eq(judge("receive: auto"), -ENOTSUP);
     cr_expect_str_eq(err.text, "driver ixgbe of eth0 reports no zero-copy AF_XDP");
     cr_expect_eq(judge("receive: af_xdp"), 0, "who names it gets it with one copy: %s", err.text);
+    cr_expect_str_eq(chosen.mode, "", "nobody knows before Linux 6.3");
+    cr_expect_not(chosen.is_slower);
+    state.xdp_reported = true;
+    cr_expect_eq(judge("receive: af_xdp"), 0);
+    cr_expect(chosen.is_slower && strcmp(chosen.mode, "native XDP with one copy") == 0, "%s", chosen.mode);
+    state.xdp_features = 0;
+    cr_expect_eq(judge("receive: af_xdp"), 0);
+    cr_expect(chosen.is_slower && strcmp(chosen.mode, "generic XDP") == 0, "%s", chosen.mode);
+    state.xdp_features = NETDEV_XDP_ACT_BASIC | NETDEV_XDP_ACT_XSK_ZEROCOPY;
+    cr_expect_eq(judge("receive: af_xdp"), 0);
+    cr_expect(!chosen.is_slower && strcmp(chosen.mode, "native XDP with zero-copy") == 0, "%s", chosen.mode);
 }
 
 Test(receive_xdp, a_nic_is_changed_only_with_leave)
