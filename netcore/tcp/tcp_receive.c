@@ -290,6 +290,9 @@ static bool ooo_insert(struct tcp_engine *engine, struct tcp_conn *conn, uint32_
         if (overlap >= run.len) {
             return false;
         }
+        if (overlap > 0) {
+            note_duplicate(engine, conn, seq, prev_end);
+        }
         seq += overlap;
         run.addr += overlap;
         run.len -= overlap;
@@ -298,9 +301,13 @@ static bool ooo_insert(struct tcp_engine *engine, struct tcp_conn *conn, uint32_
     while (next != TCP_NONE && seq_lt(engine->frames[next].seq, seq + run.len)) {
         struct tcp_frame *frame = &engine->frames[next];
         if (seq_lt(seq + run.len, frame->seq + frame->len)) {
+            if (frame->seq != seq) { /* else all of it was there, which the caller notes */
+                note_duplicate(engine, conn, frame->seq, seq + run.len);
+            }
             run.len = frame->seq - seq;
             break;
         }
+        note_duplicate(engine, conn, frame->seq, frame->seq + frame->len);
         uint32_t covered = next;
         next = frame->next;
         ooo_unlink(engine, conn, covered);

@@ -169,6 +169,36 @@ Test(tcp_receive, sack_blocks_newest_first)
     rig_close(&rig);
 }
 
+/* RFC 2883 section 4: the first block says which part came twice, the second where it lies. */
+Test(tcp_receive, what_comes_twice_behind_a_hole_is_told_in_part_too)
+{
+    static const struct {
+        uint32_t at, len, dsack, dsack_end, sack, sack_end;
+    } cases[] = {
+        {1500, 600, 1500, 1800, 1200, 2100}, /* its head */
+        {900, 600, 1200, 1500, 900, 1800},   /* its tail */
+        {900, 1200, 1200, 1800, 900, 2100},  /* its middle */
+    };
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        start(&(struct tcp_config){0});
+        IN(.seq = NEXT + 1200, .len = 600);
+        EXPECT_ACK(NEXT);
+        cr_assert(rig.seg.options.sack_count == 1);
+        IN(.seq = NEXT + cases[i].at, .len = cases[i].len);
+        EXPECT_ACK(NEXT);
+        cr_assert(rig.seg.options.sack_count == 2, "case %u: %u blocks", i, rig.seg.options.sack_count);
+        cr_assert(SACK_START(0) == NEXT + cases[i].dsack && SACK_END(0) == NEXT + cases[i].dsack_end,
+                  "case %u", i);
+        cr_assert(SACK_START(1) == NEXT + cases[i].sack && SACK_END(1) == NEXT + cases[i].sack_end, "case %u",
+                  i);
+        cr_assert(COUNT(bytes_duplicate) == cases[i].dsack_end - cases[i].dsack);
+        IN(.len = 1200);
+        cr_assert(rig.received ==
+                  16000 + cases[i].sack_end - (cases[i].sack > 2000 ? cases[i].sack - 2000 : 0));
+        rig_close(&rig);
+    }
+}
+
 Test(tcp_receive, no_sack_without_agreement)
 {
     rig_open(&rig, &(struct tcp_config){0});
