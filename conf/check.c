@@ -107,6 +107,12 @@ static int check_access(const struct conf_listener *listener, const struct conf_
         return place_error(place, listener->credentials, err,
                            "is not used with access: anonymous; write access: authenticated or remove it");
     }
+    if (listener->protocol == CONF_PROTOCOL_RAW && !listener->allow_remote_anonymous &&
+        !address_is_loopback(&listener->address)) {
+        return place_error(place, &listener->address, err,
+                           "is not a loopback address, and with protocol raw everybody who reaches it may "
+                           "store; allow it with allow_remote_anonymous: true");
+    }
     if (!is_authenticated && !listener->allow_remote_anonymous && !address_is_loopback(&listener->address)) {
         return place_error(place, &listener->address, err,
                            "is not a loopback address, and with access: anonymous everybody who reaches it "

@@ -412,6 +412,10 @@ Test(conf_refuses, anonymous_access_from_the_network_unless_asked_for)
         "t.yaml:3:48: listeners[0].address: 10.0.0.1:80: is not a loopback address, and with access: "
         "anonymous everybody who reaches it may "
         "read, write and delete; use access: authenticated, or allow it with allow_remote_anonymous: true");
+    refuse(NODE STORE "listeners: [ { name: a, protocol: raw, address: '10.0.0.1:80', bucket: abc, "
+                      "key_template: k } ]",
+           "t.yaml:3:49: listeners[0].address: 10.0.0.1:80: is not a loopback address, and with protocol raw "
+           "everybody who reaches it may store; allow it with allow_remote_anonymous: true");
     conf_free(load(
         NODE STORE
         "listeners: [ { name: a, protocol: s3, address: '10.0.0.1:80', allow_remote_anonymous: true } ]"));
