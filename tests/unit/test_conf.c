@@ -49,6 +49,16 @@ static void refuse_listener(const char *extra, const char *message)
 
 /* ---- what loads -------------------------------------------------------------------------------------------------------- */
 
+Test(conf, the_af_xdp_example_loads_as_it_stands)
+{
+    struct conf *conf = NULL;
+    struct err err = {""};
+    int rc = conf_load("conf/examples/af_xdp.yaml", &conf, &err);
+    cr_assert_eq(rc, 0, "%s", err.text);
+    cr_expect_eq(conf->listeners[0].receive, CONF_RECEIVE_AF_XDP);
+    conf_free(conf);
+}
+
 Test(conf, the_demo_file_loads_as_it_stands)
 {
     struct conf *conf = NULL;
@@ -413,7 +423,7 @@ Test(conf_refuses, anonymous_access_from_the_network_unless_asked_for)
         "anonymous everybody who reaches it may "
         "read, write and delete; use access: authenticated, or allow it with allow_remote_anonymous: true");
     refuse(NODE STORE "listeners: [ { name: a, protocol: raw, address: '10.0.0.1:80', bucket: abc, "
-                      "key_template: k } ]",
+                      "key_template: '{seq}' } ]",
            "t.yaml:3:49: listeners[0].address: 10.0.0.1:80: is not a loopback address, and with protocol raw "
            "everybody who reaches it may store; allow it with allow_remote_anonymous: true");
     conf_free(load(
