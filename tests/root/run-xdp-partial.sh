@@ -17,7 +17,7 @@ before=$(resets) dropped=0 syns=0
 for ends in "10.78.0.1 10.78.0.2" "[fd78::1] fd78::2"; do
 	read -r host address <<<"$ends"
 	peer ethtool -K x1 tx on >/dev/null
-	peer curl -s --max-time 30 -X PUT "http://$host:$port_s3/bucket" >/dev/null 2>&1 &
+	ip netns exec "$XDP_NODE_PEER" curl -s --max-time 30 -X PUT "http://$host:$port_s3/bucket" >/dev/null 2>&1 & # not peer: $! is to be curl
 	client=$!
 	try "$host: partial checksums are counted by that name" wait_for at_least drop_checksum_partial $((dropped + 1))
 	try "$host: and by no other" test "$(value drop_checksum)" = 0

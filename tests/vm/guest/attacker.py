@@ -137,6 +137,8 @@ class Wire:
         self.socket.setblocking(True)
 
     def alive(self):
+        if not self.ethernet:  # It came in between a SYN and its answer.
+            return []
         return [(port, flow) for port, flow in self.flows.items() if flow.acked is not None and not flow.ended]
 
     def forge(self, *arguments, source=None, **more):
