@@ -197,10 +197,27 @@ static inline uint64_t conf_memory_connection(const struct conf_listener *listen
     return CONF_CONNECTION_STATE_SIZE + tls + listener->limits.head_size_max;
 }
 
-/* One listener on one worker: receive area and connections. */
+/* What a receive buffer takes besides itself: places in queues of slices and of what is to be hashed, and its entry in the tables of its
+ * backend; asserted by the server. af_xdp's engine has state of its own for each connection. */
+#define CONF_BUFFER_STATE_SIZE 640U
+#define CONF_BUFFER_STATE_TEXT "640 bytes"
+#define CONF_BUFFER_DEFAULT (128U * 1024U)
+#define CONF_XDP_BUFFER 4096U
+#define CONF_XDP_CONNECTION_SIZE 2560U
+
+static inline uint64_t conf_memory_buffers(const struct conf_listener *listener)
+{
+    uint64_t size = listener->rx_buffer_size == 0 ? CONF_BUFFER_DEFAULT : listener->rx_buffer_size;
+    size = listener->receive == CONF_RECEIVE_AF_XDP ? CONF_XDP_BUFFER : size;
+    uint64_t conns = listener->receive == CONF_RECEIVE_AF_XDP ? listener->limits.connections_max : 0;
+    return listener->rx_area_size / size * CONF_BUFFER_STATE_SIZE + conns * CONF_XDP_CONNECTION_SIZE;
+}
+
+/* One listener on one worker: receive area, what its buffers take besides, and connections. */
 static inline uint64_t conf_memory_listener(const struct conf_listener *listener)
 {
-    return listener->rx_area_size + listener->limits.connections_max * conf_memory_connection(listener);
+    return listener->rx_area_size + conf_memory_buffers(listener) +
+           listener->limits.connections_max * conf_memory_connection(listener);
 }
 
 /* Bytes of one compression stream (two frames as payload and as stored, a seek table) and of the zstd contexts of a worker's

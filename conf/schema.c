@@ -415,7 +415,7 @@ const struct schema_row schema_rows[] = {
      .max = 1 * TIB,
      .default_text = "64MiB",
      .help = "Memory that one worker receives into. Memory: rx_area_size x workers, registered with the "
-             "kernel."},
+             "kernel, and " CONF_BUFFER_STATE_TEXT " for each buffer in it (4KiB on af_xdp)."},
     {.name = "listeners[].interface",
      .type = SCHEMA_TEXT,
      .offset = LISTENER(interface),

@@ -22,6 +22,8 @@ struct hash_job {
     struct slice slice;
 };
 
+_Static_assert(sizeof(struct hash_job) <= 64, "CONF_BUFFER_STATE_SIZE has room for four of these");
+
 static bool hash_kind_is_heavy(enum s3_checksum_kind kind)
 {
     return !s3_checksum_is_crc(kind);

@@ -198,16 +198,18 @@ static void check_memory(struct preflight *preflight)
     for (uint32_t i = 0; i < conf->listener_count; i++) {
         const struct conf_listener *listener = &conf->listeners[i];
         report(preflight, PREFLIGHT_OK, "memory",
-               "listener %s: area %s + %u connections x %s = %s per worker", listener->name,
-               bytes_format_size(listener->rx_area_size, text[0]), listener->limits.connections_max,
-               bytes_format_size(conf_memory_connection(listener), text[1]),
-               bytes_format_size(conf_memory_listener(listener), text[2]));
+               "listener %s: area %s + tables of its buffers %s + %u connections x %s = %s per worker",
+               listener->name, bytes_format_size(listener->rx_area_size, text[0]),
+               bytes_format_size(bytes_round_up(conf_memory_buffers(listener), KIB), text[3]),
+               listener->limits.connections_max, bytes_format_size(conf_memory_connection(listener), text[1]),
+               bytes_format_size(bytes_round_up(conf_memory_listener(listener), KIB), text[2]));
     }
     report(preflight, PREFLIGHT_OK, "memory", "store: %u uploads x %s = %s per worker", uploads,
            bytes_format_size(bytes_round_up(each, KIB), text[0]),
            bytes_format_size(bytes_round_up(uploads * each, MIB), text[1]));
     report(preflight, available > total ? PREFLIGHT_OK : PREFLIGHT_FAIL, "memory",
-           "staging %s + compression %s + listeners + store = %s per worker, x %u = %s; available %s%s",
+           "staging %s + compression %s (also reads what was stored by it) + listeners + store = %s per "
+           "worker, x %u = %s; available %s%s",
            bytes_format_size(conf->node.staging_size, text[0]),
            bytes_format_size(bytes_round_up(conf_memory_compression(conf), MIB), text[4]),
            bytes_format_size(bytes_round_up(worker, MIB), text[1]), conf->node.workers,

@@ -15,6 +15,8 @@
 _Static_assert(CONF_CONNECTION_STATE_SIZE >=
                    sizeof(struct conn) + sizeof(struct exchange) + 4 * sizeof(struct inbox_node),
                "what the configuration promises per connection is enough");
+_Static_assert(CONF_BUFFER_STATE_SIZE >= 8 * sizeof(struct inbox_node) + 4 * 64 + 64,
+               "and per buffer: its places in inboxes, jobs of the hasher (hash.c), and the backend's table");
 
 /* ---- open and close ------------------------------------------------------------------------------------------- */
 
@@ -30,7 +32,9 @@ static void worker_sizes(const struct worker *worker, struct worker_sizes *sizes
     for (uint32_t i = 0; i < worker->listener_count; i++) {
         const struct conf_limits *limits = &worker->listeners[i].conf->limits;
         sizes->conns += limits->connections_max;
-        sizes->buffers += worker->listeners[i].info.buffers_total;
+        if (!worker->listeners[i].info.shares_buffers || worker->listeners[i].rx->xdp != NULL) {
+            sizes->buffers += worker->listeners[i].info.buffers_total;
+        }
         if (limits->head_size_max > sizes->head_size_max) {
             sizes->head_size_max = limits->head_size_max;
         }

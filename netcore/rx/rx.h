@@ -82,6 +82,7 @@ struct rx_info {
     uint32_t buffer_size; /* bytes of one receive buffer, as granted */
     uint32_t buffers_total;
     uint32_t conns_max;
+    bool shares_buffers; /* af_xdp: with the other listeners of its interface, of which the first has `xdp` */
     bool copies; /* the kernel copies payload into the area (socket; zcrx in device-less mode) */
 };
 

@@ -439,6 +439,7 @@ static int xdp_open_parts(struct rx_xdp *xdp, const struct rx_options *options, 
                                     .flow = RX_FLOW_WINDOW,
                                     .buffer_size = XSK_CHUNK_DEFAULT,
                                     .buffers_total = hub->buffers_total,
+                                    .shares_buffers = true,
                                     .copies = xdp_hub_copies(hub)};
     xdp->rx.xdp = hub->users == 1 ? &hub->stats : NULL;
     xdp->conns_engine = hub->share.conns_max;

@@ -15,7 +15,13 @@ sed -i -e "s/workers: 1/workers: 2/" \
 s3=http://10.78.0.1:$port_s3
 any=http://10.78.0.1:$port_any
 any6="http://[fd78::1]:$port_any"
+sed -i "/name: bulk/s/rx_area_size: 16MiB/rx_area_size: 128MiB/" "$config"
 node_start
+# What check says is taken is what is there right after the start, but for the program itself and its libraries.
+said=$("$PENSTOCK" check --config "$config" | sed -n 's/.* per worker, x 2 = \([0-9]*\)MiB; available.*/\1/p')
+taken=$(awk '/^VmRSS:/ { print int($2 / 1024) }' "/proc/$node/status")
+as_said() { echo "check: $said MiB, resident: $taken MiB"; [ -n "$said" ] && [ "$taken" -le $((said + 48)) ]; }
+try "it takes no more memory than check says" as_said
 try "each queue has a socket, of the worker whose turn it is" test "$(grep -c 'event=xdp_open.*interface=x0' "$work/node.log")" = 3
 head -c 2000003 /dev/urandom >"$work/big"
 try "a bucket is made" peer curl -sSf --max-time 30 -X PUT "$s3/bucket"

@@ -523,8 +523,13 @@ Test(conf, memory_follows_from_the_keys)
     cr_expect_str_eq(bytes_format_size(CONF_COMPRESSION_STREAM_SIZE, text), CONF_COMPRESSION_STREAM_TEXT);
     cr_expect_str_eq(bytes_format_size(CONF_COMPRESSION_CONTEXT_SIZE, text), CONF_COMPRESSION_CONTEXT_TEXT);
     cr_expect_eq(conf_memory_compression(conf), 24 * MIB + 4 * 1344 * KIB);
-    cr_expect_eq(conf_memory_worker(conf),
-                 12 * MIB + conf_memory_compression(conf) + 100 * (8 * KIB + CONF_CONNECTION_STATE_SIZE));
+    cr_expect_eq(conf_memory_worker(conf), 12 * MIB + 4 * MIB / (128 * KIB) * CONF_BUFFER_STATE_SIZE +
+                                               conf_memory_compression(conf) +
+                                               100 * (8 * KIB + CONF_CONNECTION_STATE_SIZE));
+    conf->listeners[0].receive =
+        CONF_RECEIVE_AF_XDP; /* frames of 4 KiB whatever is asked for, and an engine */
+    cr_expect_eq(conf_memory_buffers(&conf->listeners[0]),
+                 1024 * CONF_BUFFER_STATE_SIZE + 100 * CONF_XDP_CONNECTION_SIZE);
     cr_expect_eq(conf_memory_registered(conf), 12 * MIB);
     conf_free(conf);
 }
