@@ -587,8 +587,19 @@ static void check_receive(struct preflight *preflight, const char *what, const s
         report(preflight, plan.is_slower ? PREFLIGHT_WARN : PREFLIGHT_OK, what, "receive: %s%s%s (%s)%s",
                plan.ops->path, mode[0] != '\0' ? ", " : "", mode, plan.why,
                plan.is_slower ? "; the driver reports no zero-copy, so receive: auto would not take it" : "");
+        if (plan.ops == &rx_xdp_ops && plan.queue_count < conf->node.workers) {
+            report(preflight, PREFLIGHT_WARN, what,
+                   "%u queues for %u workers: the last %u receive nothing of it; give the interface more "
+                   "queues, "
+                   "or set node.workers: %u",
+                   plan.queue_count, conf->node.workers, conf->node.workers - plan.queue_count,
+                   plan.queue_count);
+        }
     } else {
-        report(preflight, PREFLIGHT_FAIL, what, "%s", err.text);
+        /* The line begins with the listener already. */
+        size_t head = strlen(what) + strlen(": ");
+        bool has_head = strncmp(err.text, what, strlen(what)) == 0 && strlen(err.text) > head;
+        report(preflight, PREFLIGHT_FAIL, what, "%s", has_head ? err.text + head : err.text);
     }
 }
 
@@ -625,7 +636,9 @@ static void check_listener(struct preflight *preflight, const struct conf *conf,
     snprintf(what, sizeof(what), "listener %s", listener->name);
     check_port(preflight, what, &listener->address);
     check_receive(preflight, what, conf, index);
-    check_interface(preflight, what, listener->interface);
+    if (listener->receive == CONF_RECEIVE_AUTO || listener->receive == CONF_RECEIVE_SOCKET) {
+        check_interface(preflight, what, listener->interface); /* The other paths have failed for it above. */
+    }
     check_cpus(preflight, what, &listener->cpus);
     check_credentials(preflight, what, listener->credentials);
     check_tls(preflight, what, listener);

@@ -35,6 +35,13 @@ static bool address_same(const struct sockaddr *a, const struct sockaddr_storage
                                               &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
 }
 
+static bool address_is_any(const struct sockaddr_storage *addr)
+{
+    return addr->ss_family == AF_INET
+               ? ((const struct sockaddr_in *)addr)->sin_addr.s_addr == htonl(INADDR_ANY)
+               : IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)addr)->sin6_addr) != 0;
+}
+
 static int interface_of(const struct conf_listener *conf, char out[IFNAMSIZ], struct err *err)
 {
     if (conf->interface[0] != '\0') {
@@ -52,6 +59,10 @@ static int interface_of(const struct conf_listener *conf, char out[IFNAMSIZ], st
         }
     }
     freeifaddrs(all);
+    if (out[0] == '\0' && address_is_any(&conf->address.addr)) {
+        return err_set(err, -EINVAL, "%s is every address of this host; name the NIC by `interface`",
+                       conf->address.text);
+    }
     if (out[0] == '\0') {
         return err_set(err, -EINVAL, "no interface has the address %s; name one by `interface`",
                        conf->address.text);
@@ -468,7 +479,7 @@ static int receive_af_xdp(const struct conf *conf, uint32_t index, struct receiv
     }
     int rc = interface_of(listener, plan->interface, err);
     if (rc == 0 && strcmp(plan->interface, "lo") == 0) {
-        rc = err_set(err, -ENOTSUP, "lo has no device%s",
+        rc = err_set(err, -ENOTSUP, "lo has no device, so af_xdp does not work on it%s",
                      listener->receive == CONF_RECEIVE_AF_XDP
                          ? "; let `interface` name the NIC that peers come through"
                          : "");

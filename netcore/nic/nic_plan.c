@@ -457,15 +457,28 @@ static void plan_xdp_rule(const struct nic_state *state, const struct nic_xdp_wi
              "packets of the listener must arrive on a queue that a worker serves");
 }
 
+/* Some have channels for both directions (combined), some, as veth, for each; what they cannot have is not advised. */
+static void plan_xdp_queue_missing(const struct nic_state *state, uint32_t queue, struct nic_plan *plan)
+{
+    bool is_combined = state->channels_combined_max > queue;
+    if (is_combined || state->channels_rx_max > queue) {
+        nic_plan_refuse(plan, "%s: queue %u is wanted and there are %u; ethtool -L %s %s %u", state->name,
+                        queue, state->rx_queues, state->name, is_combined ? "combined" : "rx", queue + 1U);
+    } else {
+        nic_plan_refuse(plan,
+                        "%s: queue %u is wanted and there are %u, and the interface can have no more; name "
+                        "others in `queues`, or leave it out",
+                        state->name, queue, state->rx_queues);
+    }
+}
+
 void nic_plan_xdp_queues(const struct nic_state *state, const struct nic_xdp_wish *wish,
                          struct nic_plan *plan)
 {
     CHECK(wish->queue_count > 0);
     for (uint32_t i = 0; i < wish->queue_count; i++) {
         if (wish->queues[i] >= state->rx_queues) {
-            nic_plan_refuse(plan, "%s: queue %u is wanted and there are %u; ethtool -L %s combined %u",
-                            state->name, wish->queues[i], state->rx_queues, state->name,
-                            wish->queues[i] + 1U);
+            plan_xdp_queue_missing(state, wish->queues[i], plan);
             return;
         }
     }

@@ -498,7 +498,7 @@ static void reattach(struct xdp_port *port, uint64_t now_ns)
 {
     if (port->is_attached) {
         port->is_attached = false;
-        LOG_WRN("xdp_detached", "interface=%s remedy=%s", port->interface,
+        LOG_WRN("xdp_detached", "interface=%s why=%s", port->interface,
                 LOG_Q("somebody took the XDP program off, or the interface went; it is attached again"));
     }
     if (now_ns < port->again_ns) {
@@ -667,7 +667,7 @@ void xdp_interface_advise(const char *name, const struct sockaddr_storage *addre
     }
     freeifaddrs(all);
     if (!is_found) {
-        LOG_WRN("xdp_address", "interface=%s port=%u remedy=%s", name, port,
+        LOG_WRN("xdp_address", "interface=%s port=%u why=%s", name, port,
                 LOG_Q("the listener's address is not this interface's, nor of a VLAN on it: peers that come "
                       "through another interface are served by the kernel, with a copy"));
     }

@@ -36,8 +36,13 @@ listener "interface: lo"
 refused "lo" "let .interface. name the NIC"
 listener "interface: nosuch0"
 refused "an interface that does not exist" "interface nosuch0 does not exist here"
+try "  said once, and the listener named once" bash -c '"$PENSTOCK" check --config "$config" >"$work/once.log"
+	[ "$(grep -c nosuch0 "$work/once.log")" = 1 ] && ! grep "listener bulk.*listener bulk" "$work/once.log"'
 listener "interface: x0, queues: [0, 7]"
-refused "a queue that does not exist" "queue 7 is wanted and there are 2"
+refused "a queue that does not exist" "queue 7 is wanted and there are 2, and the interface can have no more"
+listener "queues: [0]"
+sed -i 's/"10.78.0.1:/"0.0.0.0:/' "$config"
+refused "all addresses without an interface" "is every address of this host; name the NIC by .interface."
 
 ip link add y0 numrxqueues 1 numtxqueues 1 type veth peer name y1 numrxqueues 2 numtxqueues 2
 ip link set y0 up && ip link set y1 up
@@ -45,6 +50,10 @@ listener "interface: y0"
 refused "a veth whose peer has more queues" "a veth has XDP only when its peer has no more transmit queues"
 ip link del y0
 
+listener "interface: x0"
+sed -i 's/workers: 1/workers: 3/' "$config"
+try "more workers than queues: check says which are idle" bash -c \
+	'"$PENSTOCK" check --config "$config" | grep -q "^warn .*2 queues for 3 workers: the last 1 receive nothing"'
 listener "interface: x0"
 node_start
 head -c 12000003 /dev/urandom >"$work/big"

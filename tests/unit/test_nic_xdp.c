@@ -229,7 +229,9 @@ Test(nic_xdp, what_cannot_be_steered_is_refused)
     plan_queues(some, 1);
     cr_expect(strstr(plan.refusals[0], "cannot steer them") != NULL, "%s", plan.refusals[0]);
     plan_queues(beyond, 1);
-    cr_expect(strstr(plan.refusals[0], "queue 4 is wanted and there are 4") != NULL, "%s", plan.refusals[0]);
+    cr_expect(strstr(plan.refusals[0],
+                     "queue 4 is wanted and there are 4, and the interface can have no more") != NULL,
+              "%s", plan.refusals[0]);
 }
 
 /* ---- choosing ---- */
