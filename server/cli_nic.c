@@ -59,7 +59,8 @@ static void plan_print(const struct nic_plan *plan)
     for (uint32_t i = 0; i < plan->refusal_count; i++) {
         printf("  cannot: %s\n", plan->refusals[i]);
     }
-    for (uint32_t i = 0; i < plan->step_count; i++) {
+    /* What is not enough is not to be done. */
+    for (uint32_t i = 0; i < plan->step_count && plan->refusal_count == 0; i++) {
         printf("  %s\n      %s%s\n", plan->steps[i].command, plan->steps[i].reason,
                plan->steps[i].is_reported ? " (reported as set)" : "");
     }
@@ -96,7 +97,8 @@ static int nic_listener(struct nic_job *job, uint32_t index)
         length_print(state);
         plan_print(plan);
         /* What a socket listener cannot have is no failure: it works without. */
-        bool is_tried = listener->receive != CONF_RECEIVE_SOCKET || plan->refusal_count == 0;
+        bool is_socket = strcmp(path, conf_receive_text(CONF_RECEIVE_SOCKET)) == 0;
+        bool is_tried = !is_socket || plan->refusal_count == 0;
         if (job->is_apply && is_tried && nic_apply(state, plan, job->conf->node.data_dir, &err) < 0) {
             code = cli_fail(CLI_FAILED, "listener %s: %s", listener->name, err.text);
         }

@@ -124,6 +124,18 @@ static int nic_plan_of(const struct conf *conf, uint32_t index, struct receive_p
 
 /* ---- socket: the NIC's own buffers ------------------------------------------------------------------------------ */
 
+static void socket_nic_wish(const struct conf_listener *listener, const struct nic_state *state,
+                            struct nic_plan *nic)
+{
+    const struct nic_socket_wish wish = {.queues = listener->queues.values,
+                                         .queue_count = listener->queues.count,
+                                         .buffer_size = (uint32_t)listener->rx_buffer_size};
+    memset(nic, 0, sizeof(*nic));
+    if (listener->rx_buffer_size != 0) {
+        nic_plan_socket(state, &wish, nic);
+    }
+}
+
 static int socket_nic_plan(const struct conf_listener *listener, char interface[IFNAMSIZ],
                            struct nic_state *state, struct nic_plan *nic, struct err *err)
 {
@@ -136,11 +148,8 @@ static int socket_nic_plan(const struct conf_listener *listener, char interface[
         return err_set(err, -EINVAL, "lo is no NIC");
     }
     rc = nic_read(interface, state, err);
-    if (rc == 0 && listener->rx_buffer_size != 0) {
-        const struct nic_socket_wish wish = {.queues = listener->queues.values,
-                                             .queue_count = listener->queues.count,
-                                             .buffer_size = (uint32_t)listener->rx_buffer_size};
-        nic_plan_socket(state, &wish, nic);
+    if (rc == 0) {
+        socket_nic_wish(listener, state, nic);
     }
     return rc;
 }
@@ -428,8 +437,15 @@ void receive_disown(const struct conf *conf, struct nic_state *state)
 static bool is_xdp_wanted(const struct conf_listener *listener, const struct nic_state *state)
 {
     return listener->receive == CONF_RECEIVE_AF_XDP ||
-           (listener->receive == CONF_RECEIVE_AUTO && !nic_driver_has_zcrx(state->driver) &&
-            (state->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) != 0);
+           (listener->receive == CONF_RECEIVE_AUTO && listener->tls.certificate[0] == '\0' &&
+            !nic_driver_has_zcrx(state->driver) && (state->xdp_features & NETDEV_XDP_ACT_XSK_ZEROCOPY) != 0);
+}
+
+/* What auto takes when nothing that could be set brings another path. */
+static bool is_socket_left(const struct conf_listener *listener, const struct nic_state *state)
+{
+    return listener->receive == CONF_RECEIVE_AUTO &&
+           (listener->tls.certificate[0] != '\0' || !nic_driver_has_zcrx(state->driver));
 }
 
 int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
@@ -450,6 +466,11 @@ int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *
         *path = conf_receive_text(CONF_RECEIVE_AF_XDP);
         receive_disown(conf, state);
         xdp_nic_plan(conf, index, state, &host, &plan, nic);
+    } else if (rc == 0 && is_socket_left(&conf->listeners[index], state)) {
+        *path = conf_receive_text(CONF_RECEIVE_SOCKET);
+        socket_nic_wish(&conf->listeners[index], state, nic);
+        /* Nobody asked for what it cannot have. */
+        nic->refusal_count = conf->listeners[index].manage_nic ? nic->refusal_count : 0;
     }
     return rc;
 }

@@ -50,7 +50,7 @@ int receive_xdp_judge(const struct conf *conf, uint32_t index, const struct nic_
                       struct err *err);
 
 /* What must be set on the listener's NIC, and for which path; for `penstock nic`. With receive: auto that is af_xdp where the driver
- * has no zero-copy receive but zero-copy AF_XDP. -EINVAL: the listener has no NIC. A socket listener without
+ * has no zero-copy receive but zero-copy AF_XDP, and socket where it has neither. -EINVAL: the listener has no NIC. A socket listener without
  * rx_buffer_size asks for nothing: a plan without steps. */
 int receive_nic_plan(const struct conf *conf, uint32_t index, struct nic_state *state, struct nic_plan *nic,
                      const char **path, struct err *err);

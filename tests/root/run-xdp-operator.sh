@@ -50,6 +50,16 @@ listener "interface: y0"
 refused "a veth whose peer has more queues" "a veth has XDP only when its peer has no more transmit queues"
 ip link del y0
 
+listener "interface: x0, queues: [0, 7]"
+ethtool -K x0 gro on
+try "nic plan: what cannot be brings no commands" bash -c '"$PENSTOCK" nic plan --config "$config" >"$work/plan.log"
+	grep -q "^  cannot: .*queue 7" "$work/plan.log" && ! grep "^  ethtool" "$work/plan.log"'
+listener "interface: x0"
+try "  and otherwise they are there" bash -c '"$PENSTOCK" nic plan --config "$config" | grep -q "^  ethtool -K x0 rx-gro off"'
+sed -i 's/receive: af_xdp/receive: auto/' "$config"
+try "  auto, which takes socket, has a plan for socket" bash -c '"$PENSTOCK" nic plan --config "$config" >"$work/plan.log"
+	grep -A3 "listener bulk: x0, .* for socket" "$work/plan.log" | grep -q "nothing to change" && ! grep -E "cannot:|^  ethtool" "$work/plan.log"'
+ethtool -K x0 gro off
 listener "interface: x0"
 sed -i 's/workers: 1/workers: 3/' "$config"
 try "more workers than queues: check says which are idle" bash -c \
