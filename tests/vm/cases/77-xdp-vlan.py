@@ -2,9 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # vm-need: penstock
 # vm-modules: ext4 veth bridge 8021q
+# vm-file: /usr/bin/setpriv
+# vm-file: deploy/systemd/penstock.service
 # vm-timeout: 300
 """Peers on VLANs: one tag, and two (QinQ), both families, beside one without. What comes over a VLAN is answered over it. The peer's
 kernel reads the answers, so that a wrong tag is no answer."""
+import os
+import subprocess
+
 import node as nodes
 import vmtest
 import xdpnode
@@ -39,6 +44,16 @@ def kernel_resets():
     return int(values[names.index("OutRsts")])
 
 
+def check_unprivileged(config):
+    """The kernel's verifier is stricter with who has CAP_BPF and not CAP_PERFMON: check loads the program once."""
+    with open("/vm/penstock.service") as file:
+        granted = [line for line in file if line.startswith("AmbientCapabilities=")][0].split("=")[1].split()
+    caps = ",".join(["-all"] + ["+" + name[4:].lower() for name in granted])
+    os.chmod(config, 0o644)
+    return subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", f"--inh-caps={caps}", f"--ambient-caps={caps}",
+                           f"--bounding-set={caps}", "penstock", "check", "--config", config], text=True, stdout=subprocess.PIPE).stdout
+
+
 wire = xdpnode.Wire()
 tags_in_bytes()
 vlan("x0", "x0.5", "802.1Q", 5, 1500)
@@ -54,5 +69,8 @@ for text, hosts in (("one tag", ("10.80.5.1", "fd80:5::1")), ("two tags", ("10.8
         10, lambda: node.total("penstock_xdp_tcp_total", 'event="conns_opened"') >= opened + 2 * len(hosts)))
 vmtest.check("the server's kernel has reset nobody", kernel_resets() == before, kernel_resets() - before)
 vmtest.check("SIGTERM ends the node with status 0", node.stop() == 0, node.log_tail())
+found = check_unprivileged(node.config)
+vmtest.check("this kernel's verifier takes the program of an unprivileged user", "receive: af_xdp" in found and
+             not [line for line in found.splitlines() if line.startswith("fail") and "receive:" in line], found)
 nodes.release(node)
 wire.close()
