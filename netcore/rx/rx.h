@@ -83,7 +83,7 @@ struct rx_info {
     uint32_t buffers_total;
     uint32_t conns_max;
     bool shares_buffers; /* af_xdp: with the other listeners of its interface, of which the first has `xdp` */
-    bool copies; /* the kernel copies payload into the area (socket; zcrx in device-less mode) */
+    bool copies;         /* the kernel copies payload into the area (socket; zcrx in device-less mode) */
 };
 
 /* Counters since open; per instance, read by other threads with relaxed loads. Names are those of metrics.def. */
