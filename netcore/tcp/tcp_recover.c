@@ -46,8 +46,8 @@ static void rtt_measure(struct tcp_engine *engine, uint64_t now_ns, struct tcp_c
 {
     /* An echo from before the last timeout may be of what came long ago, its ACK lost since: as Karn without timestamps, wait for a clear
      * one. If the path is that slow indeed, what is sent from now on will tell. */
-    bool is_doubtful =
-        conn->recovery == TCP_RECOVERY_LOSS && seq_lt(segment->options.ts_echo, conn->timeout_ts);
+    bool is_doubtful = conn->recovery == TCP_RECOVERY_LOSS && conn->rto_shift > 0 &&
+                       seq_lt(segment->options.ts_echo, conn->timeout_ts);
     if (conn->terms.ts_on && (segment->options.ts_echo == 0 || is_doubtful)) {
         return;
     }

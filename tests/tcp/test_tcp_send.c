@@ -939,6 +939,30 @@ Test(tcp_send, too_big_makes_segments_smaller_only_if_it_quotes_what_is_in_fligh
     rig_close(&rig);
 }
 
+/* A path that got narrower is no timeout: the answer to what is sent again measures as any other. */
+Test(tcp_send, round_trip_is_measured_after_too_big_as_well)
+{
+    for (uint32_t n = 1; n <= 8; n++) { /* each has its own offset of timestamps */
+        struct peer peer;
+        fill_bytes();
+        rig_open(&rig, &(struct tcp_config){0});
+        rig_peer_init(&rig, &peer, n, 4);
+        rig.peer = &peer;
+        rig_established(&rig);
+        cr_assert(put(0, 2 * MSS, 1) == 0);
+        drain_data();
+        cr_assert(tcp_too_big(rig.engine, &peer.tuple, peer.iss + 1, 1300));
+        drain_data();
+        rig_advance(&rig, 10 * RIG_MS);
+        IN(.ack = 1 + 2 * MSS);
+        cr_assert(put(2 * MSS, 100, 2) == 0);
+        EXPECT_DATA(1 + 2 * MSS, 100);
+        EXPECT_NONE();
+        cr_assert(tcp_poll_at(rig.engine) - rig.now == 200 * RIG_MS, "peer %u", n);
+        rig_close(&rig);
+    }
+}
+
 /* RFC 1191 allows less than every router takes: then the packets may be cut on the way. IPv6 has no such thing below 1280. */
 Test(tcp_send, too_big_never_goes_below_what_every_path_takes)
 {
