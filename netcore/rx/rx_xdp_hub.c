@@ -974,7 +974,8 @@ static int hub_open_parts(struct xdp_hub *hub, const struct rx_options *options,
     hub->want_multi = interface.mtu > MTU_ONE_FRAME;
     hub->nic_ring = interface.nic_ring;
     hub->mtu = hub->mtu_opened = interface.mtu;
-    hub->queues_seen = xdp_interface_queues(hub->interface); /* Those that there are the plan has given away. */
+    /* Those that there are the plan has given away. */
+    hub->queues_seen = xdp_interface_queues(hub->interface);
     rc = engine_open(hub, interface.mtu, err);
     if (rc < 0) {
         return rc;

@@ -30,8 +30,8 @@
     X(refused_conn_limit, "payload refused because the connection holds its share of buffers")               \
     X(refused_pool, "payload refused because all buffers are held")                                          \
     X(refused_hole_limit, "out-of-order payload refused to keep room for what fills the hole")               \
-    X(evicted_out_of_order, "out-of-order buffers dropped again: room for what fills the hole, a hole "      \
-                            "nobody fills, a FIN before them")                                               \
+    X(evicted_out_of_order,                                                                                  \
+      "out-of-order buffers dropped: for what fills their hole, for others, past a FIN")                     \
     X(syns_in, "SYNs to a listener")                                                                         \
     X(syns_repeated, "SYNs of a handshake under way")                                                        \
     X(syn_conns_full, "SYNs dropped because no connection is free")                                          \
