@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -23,6 +24,8 @@
 #define SIDE_SQ_ENTRIES 256U  /* more are submitted in between */
 #define SIDE_CQ_ENTRIES 2048U /* beyond it the kernel keeps completions until there is room */
 #define SIDE_FILES 256U
+#define MEMLOCK_WAIT_NS (2 * NS_PER_S)
+#define MEMLOCK_AGAIN_NS (5 * NS_PER_MS)
 _Static_assert(URING_CLASS_COUNT <= CLASS_MASK, "classes fit the low bits of user_data");
 
 static int uring_open_flags(struct uring *uring, const struct uring_options *options, uint32_t flags)
@@ -281,11 +284,25 @@ static int uring_memlock_refused(uint64_t len, struct err *err)
         bytes_format_size(len, need), (unsigned long long)limit.rlim_cur, (unsigned long long)limit.rlim_max);
 }
 
+/* The limit holds for all of a user's processes, and the kernel takes the rings of one that has ended apart only afterwards (io_uring/io_uring.c,
+ * io_ring_exit_work): what the last command had is given back a little later. False once waiting is of no use. */
+static bool memlock_may_come(uint64_t len, uint64_t until_ns)
+{
+    static const struct timespec pause = {.tv_nsec = MEMLOCK_AGAIN_NS};
+    struct rlimit limit = {0, 0};
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    return len <= limit.rlim_cur && clock_monotonic_ns() < until_ns && nanosleep(&pause, NULL) == 0;
+}
+
 int uring_buffer_register(struct uring *uring, uint32_t index, void *addr, uint64_t len, struct err *err)
 {
     CHECK(index < uring->buffers_max);
     struct iovec iov = {.iov_base = addr, .iov_len = len};
-    int rc = io_uring_register_buffers_update_tag(&uring->ring, index, &iov, NULL, 1);
+    uint64_t until_ns = clock_monotonic_ns() + MEMLOCK_WAIT_NS;
+    int rc;
+    do { /* Ends at until_ns. */
+        rc = io_uring_register_buffers_update_tag(&uring->ring, index, &iov, NULL, 1);
+    } while (rc == -ENOMEM && memlock_may_come(len, until_ns));
     if (rc == 1) {
         return 0;
     }

@@ -93,7 +93,8 @@ int uring_submit_and_gather(struct uring *uring, uint32_t count, uint64_t timeou
 uint32_t uring_reap(struct uring *uring, uint32_t max);
 
 /* Registers memory as buffer `index` (whole table is sparse). One range is at most 1 GiB on kernels before 6.x.
- * -ENOMEM usually means RLIMIT_MEMLOCK: `err` then names needed bytes, the limit and the remedies. */
+ * -ENOMEM usually means RLIMIT_MEMLOCK: `err` then names needed bytes, the limit and the remedies. It is waited for up to 2 s when the
+ * limit itself is enough: another process of the user, or one that has just ended, has the rest. */
 int uring_buffer_register(struct uring *uring, uint32_t index, void *addr, uint64_t len, struct err *err);
 /* Puts a descriptor in the registered-file table and returns its slot, or -ENOSPC / -errno. */
 int uring_file_register(struct uring *uring, int fd);
