@@ -291,7 +291,11 @@ static bool memlock_may_come(uint64_t len, uint64_t until_ns)
     static const struct timespec pause = {.tv_nsec = MEMLOCK_AGAIN_NS};
     struct rlimit limit = {0, 0};
     getrlimit(RLIMIT_MEMLOCK, &limit);
-    return len <= limit.rlim_cur && clock_monotonic_ns() < until_ns && nanosleep(&pause, NULL) == 0;
+    if (len > limit.rlim_cur || clock_monotonic_ns() >= until_ns) {
+        return false;
+    }
+    nanosleep(&pause, NULL); /* lint: allow: start-up, the kernel gives no event for this */
+    return true;
 }
 
 int uring_buffer_register(struct uring *uring, uint32_t index, void *addr, uint64_t len, struct err *err)
