@@ -91,12 +91,16 @@ static int dev_uring_open_file(const struct dev_uring_options *options, bool *di
     }
     *direct = options->want_direct;
     int fd = dev_uring_open_patiently(options->path, flags | (*direct ? O_DIRECT : 0));
+    if (fd < 0 && errno == EINVAL && *direct) {
+        *direct = false;
+        if (*created) {
+            /* The refused file stays behind. It is made anew: only what O_EXCL has made may change hands. */
+            (void)unlink(options->path);
+        }
+        fd = open(options->path, flags, 0600);
+    }
     if (fd >= 0 && *created) {
         owner_give(fd, options->path);
-    }
-    if (fd < 0 && errno == EINVAL && *direct) {
-        *direct = false; /* a created file stays behind after this refusal */
-        fd = open(options->path, (flags & ~O_EXCL) | O_CREAT, 0600);
     }
     if (fd >= 0) {
         return fd;

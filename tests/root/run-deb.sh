@@ -69,6 +69,14 @@ check "who stores there under the default memory limit" plain penstock put --cre
 # The kernel gives a command's locked memory back a little after its end.
 in_a_row() { for _ in $(seq 30); do plain penstock stat bkt/key || return 1; done; }
 check "and has as many commands run in a row" in_a_row
+# A file system without direct I/O refuses the open that has made the file.
+mkdir /plain && mount -t ramfs none /plain && chown penstock:penstock /plain
+sed 's,data_dir: /var/lib/penstock/data,data_dir: /plain/data,; s,/var/lib/penstock/store.img,/plain/store.img,' /etc/penstock/penstock.yaml >/tmp/plain.yaml
+chmod 644 /tmp/plain.yaml
+plain_its() { penstock format --config /tmp/plain.yaml && ! find /plain ! -user penstock | grep .; }
+check "also where there is no direct I/O" plain_its
+check "where its user stores too" as_penstock penstock put --create-bucket /tmp/file bkt/key --config /tmp/plain.yaml
+umount /plain
 chown root /var/lib/penstock/data/index.reserve
 check "a reserve that is not its user's is named" sh -c '! setpriv --reuid penstock --regid penstock --clear-groups penstock ls 2>/tmp/said && grep "index.reserve: Permission denied; it must belong" /tmp/said'
 chown penstock /var/lib/penstock/data/index.reserve
