@@ -166,10 +166,10 @@ struct nic_xdp_host {
     uint32_t cpus_possible; /* ixgbe has an XDP queue for each and 128 queues */
 };
 
-/* Plans AF_XDP with native XDP on an interface, whole. Refusals and steps as for zero-copy receive: each condition by name. That the
- * driver has XDP and zero-copy is its report, xdp_features, and not judged here. */
 /* Whether the program that is attached is, by its name, of a penstock node. */
 bool nic_xdp_is_penstock(const struct nic_state *state);
+/* Plans AF_XDP with native XDP on an interface, whole. Refusals and steps as for zero-copy receive: each condition by name. That the
+ * driver has XDP and zero-copy is its report, xdp_features, and not judged here. */
 void nic_plan_xdp(const struct nic_state *state, const struct nic_xdp_host *host, struct nic_plan *plan);
 
 /* What a listener on ordinary sockets asks of a NIC. */
