@@ -31,7 +31,6 @@
 #define FRAMES_MIN 64U
 #define COVER_BUFFER 4096U
 #define COVER_BUFFERS_MIN 8U
-#define MTU_ONE_FRAME 3498U /* above, drivers want a program that knows frames of several buffers */
 #define BIND_PATIENCE_MS 2000U
 #define KICK_AGAIN_NS NS_PER_MS         /* the driver was busy, or asks for a wake-up per batch */
 #define LINK_AGAIN_NS (100 * NS_PER_MS) /* the link is being reset */
@@ -971,7 +970,7 @@ static int hub_open_parts(struct xdp_hub *hub, const struct rx_options *options,
     if (rc < 0) {
         return rc;
     }
-    hub->want_multi = interface.mtu > MTU_ONE_FRAME;
+    hub->want_multi = interface.mtu > XDP_MTU_ONE_FRAME;
     hub->nic_ring = interface.nic_ring;
     hub->mtu = hub->mtu_opened = interface.mtu;
     /* Those that there are the plan has given away. */

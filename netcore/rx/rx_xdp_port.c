@@ -152,7 +152,10 @@ static void carrier_wait(const char *name)
 
 int rx_xdp_try(const char *interface, struct err *err)
 {
-    struct xsk_program_options options = {.interface = interface, .queues = QUEUES_MAX};
+    /* The one that a node would attach: the kernel may take one of the two only. */
+    struct xsk_program_options options = {.interface = interface,
+                                          .queues = QUEUES_MAX,
+                                          .want_multi = xdp_interface_mtu(interface) > XDP_MTU_ONE_FRAME};
     return xsk_program_try(&options, err);
 }
 

@@ -10,6 +10,9 @@
 #include "ring/xsk_load.h"
 #include "rx/rx.h"
 
+/* With an MTU above, drivers want a program that knows frames of several buffers. */
+#define XDP_MTU_ONE_FRAME 3498U
+
 struct xdp_port;
 
 struct xdp_interface {
