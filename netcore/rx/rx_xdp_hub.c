@@ -35,6 +35,7 @@
 #define KICK_AGAIN_NS NS_PER_MS         /* the driver was busy, or asks for a wake-up per batch */
 #define LINK_AGAIN_NS (100 * NS_PER_MS) /* the link is being reset */
 #define RENEW_AGAIN_NS (50 * NS_PER_MS) /* the old socket is being torn down, or the interface is not there */
+#define QUEUES_AGAIN_NS NS_PER_S        /* a queue got no socket: what had it may go */
 #define WATCH_BUSY_NS (200 * NS_PER_MS) /* while there are connections */
 #define WATCH_IDLE_NS NS_PER_S
 #define SEND_DEADLINE_NS (10 * NS_PER_S) /* nothing sent has come back for so long: the sockets are renewed */
@@ -157,6 +158,8 @@ static int strays_open(struct xdp_hub *hub, uint32_t mtu, struct err *err)
     }
     int place = xdp_port_strays_open(hub->port, hub->stray_max, &hub->stray_fd);
     if (place < 0) {
+        free(hub->stray_frame); /* This may be tried again. */
+        hub->stray_frame = NULL;
         return err_set(err, place, "af_xdp on %s: no place for another worker: %s", hub->interface,
                        err_text(place));
     }
@@ -368,6 +371,13 @@ static void stats_move(const struct xsk_stats *from, struct xsk_stats *to)
     }
 }
 
+static void shares_set(struct xdp_hub *hub, uint32_t sockets)
+{
+    for (uint32_t i = 0; i < hub->lane_count; i++) {
+        xsk_share(&hub->lanes[i].xsk, sockets);
+    }
+}
+
 /* The interface came back with fewer queues: sockets of those that it lacks go, but for the first, which waits for its own. */
 static void lanes_cut(struct xdp_hub *hub)
 {
@@ -381,7 +391,8 @@ static void lanes_cut(struct xdp_hub *hub)
         stats_move(&hub->lanes[i].xsk.stats, &hub->lanes[0].xsk.stats);
         hub->lane_count = i;
     }
-    hub->queues_seen = 0; /* There may be other ones. */
+    shares_set(hub, hub->lane_count); /* What the others had is shared by those that are left. */
+    hub->queues_seen = 0;             /* There may be other ones. */
 }
 
 static void renew(struct xdp_hub *hub)
@@ -449,13 +460,6 @@ static void lane_tell(const struct xdp_hub *hub, const struct xdp_lane *lane, co
             LOG_Q(xsk_mode_text(lane->xsk.mode)), why);
 }
 
-static void shares_set(struct xdp_hub *hub, uint32_t sockets)
-{
-    for (uint32_t i = 0; i < hub->lane_count; i++) {
-        xsk_share(&hub->lanes[i].xsk, sockets);
-    }
-}
-
 static bool has_lane(const struct xdp_hub *hub, uint32_t queue)
 {
     for (uint32_t i = 0; i < hub->lane_count; i++) {
@@ -499,33 +503,47 @@ static int lane_add(struct xdp_hub *hub, uint32_t queue, struct err *err)
     return 0;
 }
 
-/* Queues of ours that the interface has got since (ethtool -L). Each number of queues is tried once. */
-static void queues_follow(struct xdp_hub *hub)
+/* Sockets for our queues that have none, in their order, which lanes_cut relies on: the first that gets none ends it, and it and those
+ * behind it are not served. */
+static void lanes_add(struct xdp_hub *hub, uint32_t queues, bool is_told)
 {
-    if (hub->share.queue_step == 0 || hub->state != XDP_HUB_OPEN) {
-        return;
-    }
-    uint32_t queues = xdp_interface_queues(hub->interface);
-    if (queues == 0 || queues == hub->queues_seen) {
-        return;
-    }
-    hub->queues_seen = queues;
     hub->unserved = 0;
     for (uint32_t queue = hub->share.queue_first; queue < queues; queue += hub->share.queue_step) {
         struct err err = {""};
         if (has_lane(hub, queue)) {
             continue;
         }
-        if (lane_add(hub, queue, &err) == 0) {
+        if (hub->unserved == 0 && lane_add(hub, queue, &err) == 0) {
             lane_tell(hub, &hub->lanes[hub->lane_count - 1], "xdp_queue_added");
             continue;
         }
+        if (is_told && hub->unserved == 0) {
+            LOG_ERR("xdp_queue_unserved", "interface=%s queue=%u error=%s remedy=%s", hub->interface, queue,
+                    LOG_Q(err.text),
+                    LOG_Q("connections that the NIC puts there get no answer, nor those on later queues of "
+                          "this worker; it is tried again; else start the node again, or take the queue "
+                          "away (ethtool -L)"));
+        }
         hub->unserved++;
-        LOG_ERR("xdp_queue_unserved", "interface=%s queue=%u error=%s remedy=%s", hub->interface, queue,
-                LOG_Q(err.text),
-                LOG_Q("connections that the NIC puts there get no answer; start the node again, or take the "
-                      "queue away (ethtool -L)"));
     }
+}
+
+/* Queues of ours that the interface has got since (ethtool -L). While some have no socket it is tried again, which the log tells once for
+ * each number of queues. */
+static void queues_follow(struct xdp_hub *hub)
+{
+    if (hub->share.queue_step == 0 || hub->state != XDP_HUB_OPEN) {
+        return;
+    }
+    uint32_t queues = xdp_interface_queues(hub->interface);
+    bool is_due = hub->unserved > 0 && hub->now_ns >= hub->queues_again_ns;
+    if (queues == 0 || (queues == hub->queues_seen && !is_due)) {
+        return;
+    }
+    bool is_new = queues != hub->queues_seen;
+    hub->queues_seen = queues;
+    hub->queues_again_ns = hub->now_ns + QUEUES_AGAIN_NS;
+    lanes_add(hub, queues, is_new);
 }
 
 /* ---- busy polling ----------------------------------------------------------------------------------------------------- */
@@ -654,7 +672,9 @@ static void stats_queues(struct xdp_hub *hub)
     for (size_t i = XSK_MODE_ZERO_COPY; i < ARRAY_COUNT(gauges); i++) {
         count_to(&hub->stats.states[gauges[i]], counts[gauges[i]]);
     }
-    count_to(&hub->stats.states[RX_XDP_STATE_queues_unserved], hub->unserved);
+    /* Those of sockets that are being renewed are not served either: it may take until the interface has its queues again. */
+    count_to(&hub->stats.states[RX_XDP_STATE_queues_unserved],
+             hub->unserved + (hub->state == XDP_HUB_OPEN ? 0 : hub->lane_count));
 }
 
 static void stats_write(struct xdp_hub *hub)

@@ -66,6 +66,7 @@ struct xdp_hub {
     uint32_t lane_count;
     uint32_t queues_seen;      /* of the interface, when missing sockets were looked for last */
     uint32_t unserved;         /* queues of ours that have none */
+    uint64_t queues_again_ns;  /* when those are tried again */
     int icmp_fds[2];           /* IPv4, IPv6; -1: not open */
     struct rx_op icmp_op[2];   /* tells that a message has come */
     int stray_place, stray_fd; /* -1: this worker has no queue */
