@@ -68,6 +68,7 @@ struct serve {
     uint64_t watch_ask_ns; /* when the drivers are asked next */
     uint64_t watch_renewals;
     bool is_told_to_end;                    /* while it was starting */
+    bool is_told_to_reload;                 /* likewise: credentials may have been read before */
     uint64_t drain_ns;                      /* when draining began */
     uint32_t nic_index[CONF_LISTENERS_MAX]; /* of the listener's interface, when it was opened */
 };
@@ -457,7 +458,8 @@ static int serve_go_on(struct serve *serve, struct err *err)
 {
     struct signalfd_siginfo info;
     while (read(serve->signal_fd, &info, sizeof(info)) == sizeof(info)) { /* Bounded by pending signals. */
-        serve->is_told_to_end |= info.ssi_signo != SIGHUP; /* Credentials are read anew anyway. */
+        serve->is_told_to_end |= info.ssi_signo != SIGHUP;
+        serve->is_told_to_reload |= info.ssi_signo == SIGHUP;
     }
     return serve->is_told_to_end ? err_set(err, -EINTR, "told to end while starting") : 0;
 }
@@ -760,6 +762,9 @@ int serve_run(const struct conf *conf)
         return serve_run_failed(&serve, rc, &err);
     }
     atomic_store(&serve.state, SERVE_RUNNING);
+    if (serve.is_told_to_reload) {
+        serve_reload(&serve);
+    }
     LOG_INF("ready", "name=%s workers=%u listeners=%u", conf->node.name, conf->node.workers,
             conf->listener_count);
     notify_send("READY=1");

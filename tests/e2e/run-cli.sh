@@ -99,14 +99,21 @@ objects direct
 # A signal that is there before the start is over: pending when the program begins, so that no start is too fast for it.
 cat >"$work/pending.py" <<'END'
 import os, signal, sys
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-os.kill(os.getpid(), signal.SIGTERM)
-os.execv(sys.argv[1], sys.argv[1:])
+number = signal.Signals[sys.argv[1]]
+signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+os.kill(os.getpid(), number)
+os.execv(sys.argv[2], sys.argv[2:])
 END
-at_start() { timeout --foreground 60 python3 "$work/pending.py" "$PENSTOCK" serve --config "$config" 2>"$work/pending.log"; }
+at_start() { timeout --foreground 60 python3 "$work/pending.py" SIGTERM "$PENSTOCK" serve --config "$config" 2>"$work/pending.log"; }
 try "SIGTERM during the start: it ends with 0" at_start
 never_ready() { grep -q "event=stopped.*while=starting" "$work/pending.log" && ! grep -q "event=ready\|event=start_failed" "$work/pending.log"; }
 try "  and was never ready" never_ready
+python3 "$work/pending.py" SIGHUP "$PENSTOCK" serve --config "$work/auth.yaml" 2>"$work/hup.log" &
+node=$!
+loaded_twice() { [ "$(grep -c event=credentials_loaded "$work/hup.log")" = 2 ]; }
+try "SIGHUP during the start: credentials are read again when it runs" wait_for loaded_twice
+node_stop
+result "  and that is all it did" "$node_status"
 
 node_start
 objects remote
