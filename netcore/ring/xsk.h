@@ -156,6 +156,18 @@ static inline uint32_t xsk_unsent(const struct xsk *xsk)
     return xsk->unsent;
 }
 
+/* Has the NIC less than `least` frames of it, though its quota allows more? */
+static inline bool xsk_is_short(const struct xsk *xsk, uint32_t least)
+{
+    return xsk->filled < least && xsk->filled < xsk->fill_max;
+}
+
+/* Has it frames beyond its quota? They stay until packets arrive, or until it is renewed. */
+static inline bool xsk_is_over(const struct xsk *xsk)
+{
+    return xsk->filled > xsk->fill_max;
+}
+
 /* The kernel's own counters of the socket. 0 or -errno. */
 int xsk_kernel_stats(const struct xsk *xsk, struct xdp_statistics *stats);
 

@@ -528,6 +528,23 @@ static void lanes_add(struct xdp_hub *hub, uint32_t queues, bool is_told)
     }
 }
 
+/* A fill ring gives nothing back but by packets that arrive, so the sockets from `first` on may have found too few frames, or none, while
+ * those before them have more than their quotas. Renewed sockets keep to those. If nobody has too many, frames come as the engine gives
+ * them back. */
+static void lanes_spread(struct xdp_hub *hub, uint32_t first)
+{
+    bool is_short = false;
+    bool is_over = false;
+    for (uint32_t i = 0; i < hub->lane_count; i++) {
+        const struct xsk *xsk = &hub->lanes[i].xsk;
+        is_short |= i >= first && xsk_is_short(xsk, hub->nic_ring > 0 ? hub->nic_ring : RECEIVE_BATCH);
+        is_over |= xsk_is_over(xsk);
+    }
+    if (is_short && is_over) {
+        lose(hub, "frames are shared out anew, among more queues");
+    }
+}
+
 /* Queues of ours that the interface has got since (ethtool -L). While some have no socket it is tried again, which the log tells once for
  * each number of queues. */
 static void queues_follow(struct xdp_hub *hub)
@@ -543,7 +560,11 @@ static void queues_follow(struct xdp_hub *hub)
     bool is_new = queues != hub->queues_seen;
     hub->queues_seen = queues;
     hub->queues_again_ns = hub->now_ns + QUEUES_AGAIN_NS;
+    uint32_t before = hub->lane_count;
     lanes_add(hub, queues, is_new);
+    if (hub->lane_count > before) { /* Only then: renewing leads to no renewing. */
+        lanes_spread(hub, before);
+    }
 }
 
 /* ---- busy polling ----------------------------------------------------------------------------------------------------- */
