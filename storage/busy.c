@@ -31,6 +31,12 @@ void store_busy_end(struct store_busy *busy)
     }
 }
 
+void store_busy_progress(struct store_busy *busy, uint64_t now_ns)
+{
+    store_busy_end(busy);
+    store_busy_begin(busy, now_ns);
+}
+
 /* The first look at this stay; 0: there was none. One of an earlier stay, written while this one began, is none. */
 static uint64_t busy_noticed_ns(const struct store_busy *busy, uint64_t since_ns)
 {

@@ -578,15 +578,21 @@ static void collect(struct commit *commit)
     commit->ready_count -= commit->batch_count;
 }
 
+/* What was begun before in this step has come back; what comes now blocks by itself. */
+static void say_progress(struct commit *commit)
+{
+    if (commit->ops->progress != NULL) {
+        commit->ops->progress(commit->ctx);
+    }
+}
+
 /* One transaction over works[0..n). 0: durable, each work's status is set. Otherwise nothing happened (or, after an index
  * failure, nobody knows). */
 static int transact(struct commit *commit, struct work *works, uint32_t n, bool freeing, uint64_t realtime_ns)
 {
     index_freed_clear(&commit->visible);
     index_freed_clear(&commit->unseen);
-    if (commit->ops->progress != NULL) {
-        commit->ops->progress(commit->ctx);
-    }
+    say_progress(commit);
     int rc = index_begin(commit->index, freeing);
     if (rc != 0) {
         return rc;
@@ -752,6 +758,7 @@ static bool expire_one(struct commit *commit, uint64_t realtime_ns)
     if (realtime_ns <= commit->options.upload_expiry_ns || index_failed(commit->index) != 0) {
         return false;
     }
+    say_progress(commit);
     int rc = index_upload_oldest(commit->index, realtime_ns - commit->options.upload_expiry_ns, bucket, &key,
                                  upload_id);
     rc = rc != 0 ? rc : index_begin(commit->index, true);
@@ -794,6 +801,7 @@ uint64_t commit_step(struct commit *commit, uint64_t now_ns, uint64_t realtime_n
             run_batch(commit, now_ns, realtime_ns);
             commit->ready_since_ns = now_ns;
             if (index_failed(commit->index) == 0) {
+                say_progress(commit);
                 /* a failure is remembered by the index and met at the next begin */
                 index_checkpoint_if_due(commit->index);
             }

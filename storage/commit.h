@@ -85,7 +85,7 @@ struct commit_ops {
     /* COPY and COMPLETE return the new object, pinned like a lookup's (see index_reader.h). */
     uint64_t (*pin)(void *ctx);
     void (*unpin)(void *ctx, uint64_t epoch);
-    /* Another transaction begins: the index has answered the one before. May be NULL. */
+    /* Another transaction or a checkpoint begins: the index has answered what was before. May be NULL. */
     void (*progress)(void *ctx);
     void (*answer_put)(void *ctx, struct commit_put *put);
     void (*answer_request)(void *ctx, struct store_request *request);

@@ -91,6 +91,8 @@ struct store_busy {
 /* The thread itself. */
 void store_busy_begin(struct store_busy *busy, uint64_t now_ns);
 void store_busy_end(struct store_busy *busy);
+/* It stays in the index, which has answered: what it waits for from here on has a deadline of its own. */
+void store_busy_progress(struct store_busy *busy, uint64_t now_ns);
 
 struct store {
     uint32_t magic;

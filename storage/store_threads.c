@@ -59,7 +59,7 @@ static void store_commit_progress(void *ctx)
 {
     struct store *store = ctx;
     if (!store->is_stepped) {
-        store_busy_begin(&store->commit_busy, clock_monotonic_ns());
+        store_busy_progress(&store->commit_busy, clock_monotonic_ns());
     }
 }
 

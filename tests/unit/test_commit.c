@@ -24,6 +24,7 @@ struct fake {
     uint32_t visible_count, unseen_count;
     uint32_t pins;
     uint32_t answered; /* puts and requests */
+    uint32_t progress; /* said so many times */
     uint64_t now_ns;
     uint64_t realtime_ns;
 };
@@ -83,12 +84,19 @@ static void fake_answer_request(void *ctx, struct store_request *request)
     fake->answered++;
 }
 
+static void fake_progress(void *ctx)
+{
+    struct fake *fake = ctx;
+    fake->progress++;
+}
+
 static const struct commit_ops fake_ops = {
     .flush = fake_flush,
     .device_state = fake_state,
     .space_release = fake_release,
     .pin = fake_pin,
     .unpin = fake_unpin,
+    .progress = fake_progress,
     .answer_put = fake_answer_put,
     .answer_request = fake_answer_request,
 };
@@ -214,6 +222,27 @@ Test(commit, put_is_visible_and_answered_only_after_its_flush)
     cr_assert_eq(item.put.status, 0);
     cr_assert_eq(item.put.modified_ns, fake.realtime_ns);
     cr_assert(is_there(&fake, "k"));
+    fake_close(&fake);
+}
+
+Test(commit, whatever_blocks_in_the_index_has_a_deadline_of_its_own)
+{
+    struct fake fake;
+    struct item item;
+    struct store_request create = {0};
+    fake_open(&fake, 0, 100 * NS_PER_S);
+    item_make(&fake, &item, "k", 1);
+    submit(&fake, &item);
+    fake.progress = 0;
+    flush_done(&fake, 0, 0);
+    cr_assert_eq(item.put.status, 0);
+    cr_assert_eq(fake.progress, 2, "the transaction, and whether the log is due");
+    cr_assert_eq(request_run(&fake, &create, STORE_UPLOAD_CREATE, "old"), 0);
+    fake.realtime_ns += 110 * NS_PER_S;
+    fake.now_ns += 110 * NS_PER_S;
+    fake.progress = 0;
+    turn(&fake);
+    cr_assert_eq(fake.progress, 2, "one expires, and then there is none");
     fake_close(&fake);
 }
 

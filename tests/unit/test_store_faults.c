@@ -440,6 +440,40 @@ Test(store_faults, an_index_that_does_not_answer_is_waited_for_until_the_deadlin
     free(bytes);
 }
 
+/* The index was late with one of several transactions: with the next it is looked at anew, twice. */
+Test(store_faults, an_index_that_answered_late_is_not_late_with_what_comes_next)
+{
+    static struct store_request first, second;
+    struct store_rig rig;
+    struct err err = {""};
+    uint8_t *bytes = make(64 * KIB, 9);
+    rig_open(&rig, "faults-index-next", 1);
+    cr_assert_eq(store_rig_put(&rig, "k", bytes, 64 * KIB, 64 * KIB, 0), 0);
+    store_busy_begin(&rig.store->commit_busy, rig.now_ns);
+    delete_begin(&rig, &first, "k");
+    for (uint32_t turn = 0; turn < 510; turn++) {
+        port_turn(&rig, 10 * NS_PER_MS);
+    }
+    cr_assert_eq(rig.late_events, 1);
+    cr_assert(store_index_is_late(rig.store));
+    store_busy_progress(&rig.store->commit_busy, rig.now_ns);
+    cr_expect_not(store_index_is_late(rig.store));
+    cr_expect_eq(store_health(rig.store, &err), 0, "%s", err.text);
+    delete_begin(&rig, &second, "k");
+    port_turn(&rig, 60 * NS_PER_S);
+    cr_expect_eq(rig.late_events, 1, "one look is none");
+    store_busy_end(&rig.store->commit_busy);
+    for (uint32_t turn = 0; rig.request_back != &second; turn++) {
+        cr_assert_lt(turn, 1000U);
+        store_step(rig.store, rig.now_ns, rig.now_ns);
+        port_turn(&rig, 1);
+    }
+    cr_assert_eq(first.status, ERR_DEVICE_FAILED, "its client was told");
+    cr_assert_eq(second.status, 0);
+    store_rig_close(&rig);
+    free(bytes);
+}
+
 /* The process stands still while the committer is in the index: it may have had its answer long ago. */
 Test(store_faults, a_process_that_stood_still_does_not_blame_the_index)
 {
