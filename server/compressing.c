@@ -48,6 +48,11 @@ void compressing_open(struct exchange *x, uint64_t size)
 
 /* ---- from frames to the store --------------------------------------------------------------------------------- */
 
+/* A frame is not filled again before the store has let go of it, and none comes after a slice that was not compressed. So these and the
+ * table are all that is handed on without asking whether the store is full. */
+_Static_assert(FILTER_FRAMES + 1 <= STORE_PUT_SLICES_OWN,
+               "the store always has room for the frames and the table");
+
 static struct filter_frame *compressing_frame(struct compressing *compressing, uint32_t number)
 {
     return &compressing->stream->frames[number % FILTER_FRAMES];

@@ -27,7 +27,7 @@
 #define BUF_INDEX_NONE (-2)
 #define STAGE_CHUNK_SIZE (64U << 10)
 /* Slices that wait for room. An upload can always have so many, */
-#define PUT_BACKLOG_OWN 8U
+#define PUT_BACKLOG_OWN STORE_PUT_SLICES_OWN
 /* so many wait in all beyond that, */
 #define PORT_BACKLOG_COMMON(puts) ((puts)*7U + 4096U)
 /* and each upload may append one more before it sees that store_put_is_full. */

@@ -248,6 +248,8 @@ enum store_put_state {
  * reached; ERR_DEVICE_FAILED: no device takes writes, or the index does not answer. The bucket's existence is checked by a lookup request before and again in the
  * transaction. */
 int store_put_begin(struct store_port *port, const struct store_put_options *options, struct store_put **out);
+/* So many slices of one put can wait whatever the others have: who never gives it more at a time need not ask store_put_is_full. */
+#define STORE_PUT_SLICES_OWN 8U
 /* Takes the slice always (also in a failed state, where it is released at once). Of slices appended while store_put_is_full, each put
  * can hold one. */
 void store_put_append(struct store_put *put, const struct slice *slice);
