@@ -143,13 +143,25 @@ static void share_reset(struct share *share, uint64_t now_ns)
 }
 
 /* Tables stay with requests that the index does not answer: who waits for one would wait as long. */
+static bool share_refuses_tables(const struct worker *worker)
+{
+    return share_is_short(worker, SHARE_TABLE) && store_port_index_is_late(worker->port);
+}
+
 static void share_refuse_tables(struct worker *worker)
 {
-    struct list *node;
-    if (!share_is_short(worker, SHARE_TABLE) || !store_port_index_is_late(worker->port)) {
+    struct list *waiters = &worker->shares[SHARE_TABLE].waiters;
+    uint32_t count = 0;
+    if (!share_refuses_tables(worker)) {
         return;
     }
-    while ((node = list_take_first(&worker->shares[SHARE_TABLE].waiters)) != NULL) {
+    LIST_FOR_EACH(node, waiters)
+    {
+        count++;
+    }
+    /* Not those that come meanwhile: a connection's next request may follow at once, and wait here too. */
+    struct list *node;
+    while (count-- > 0 && (node = list_take_first(waiters)) != NULL) {
         struct exchange *x = CONTAINER_OF(node, struct exchange, waiter);
         struct conn *conn = x->conn;
         http_respond_error(x, S3_ERR_SERVICE_UNAVAILABLE);
@@ -171,7 +183,7 @@ void shares_turn(struct worker *worker)
 
 uint64_t shares_deadline(const struct worker *worker)
 {
-    uint64_t first_ns = TIME_NEVER;
+    uint64_t first_ns = share_refuses_tables(worker) ? worker->now_ns : TIME_NEVER; /* Who came since. */
     for (uint32_t kind = 0; kind < SHARE_COUNT; kind++) {
         const struct share *share = &worker->shares[kind];
         if (!share_is_short(worker, kind)) {
