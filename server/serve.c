@@ -87,16 +87,27 @@ static int serve_hears(struct serve *serve, struct err *why)
     return hearing_judge(all, serve->conf->listener_count, why);
 }
 
+static bool serve_any_ended(const struct serve *serve)
+{
+    for (uint32_t i = 0; i < serve->threads_started; i++) {
+        if (atomic_load(&serve->threads[i].is_ended)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int serve_ready(void *ctx, struct err *why)
 {
     struct serve *serve = ctx;
+    struct err deaf = {{0}};
+    /* Also while draining, for the metric; but who has ended is deaf by intent. */
+    int heard = serve_any_ended(serve) ? 0 : serve_hears(serve, &deaf);
     int state = atomic_load(&serve->state);
     if (state != SERVE_RUNNING) {
         return err_set(why, -EAGAIN, state == SERVE_STARTING ? "starting" : "draining");
     }
     int rc = store_health(serve->store, why);
-    struct err deaf;
-    int heard = serve_hears(serve, &deaf);
     if (rc == 0) {
         *why = deaf; /* Also when some hear: who does not is said. */
     }
