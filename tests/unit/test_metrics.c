@@ -56,13 +56,6 @@ void store_stats(struct store *store, struct store_stats *out)
     *out = (struct store_stats){.objects = 12, .commit_latency = &store->flush};
 }
 
-const char *store_copy_reason_name(enum store_copy_reason reason)
-{
-    static const char *const names[] = {"head",     "tail",   "ragged", "chunked", "tls",
-                                        "pressure", "kernel", "device", "filter"};
-    return names[reason];
-}
-
 /* ---- fixture ------------------------------------------------------------------------------------------------------------ */
 
 static struct conf *conf;
@@ -326,12 +319,14 @@ static uint16_t free_port(void)
 
 struct hooks_seen {
     int ready;
+    const char *why; /* what is told beside it; NULL: nothing */
     int drains;
 };
 
 static int hook_ready(void *ctx, struct err *why)
 {
-    return err_set(why, ((struct hooks_seen *)ctx)->ready, "still recovering");
+    const struct hooks_seen *seen = ctx;
+    return seen->why == NULL ? seen->ready : err_set(why, seen->ready, "%s", seen->why);
 }
 
 static int hook_healthy(void *ctx, struct err *why)
@@ -384,7 +379,7 @@ Test(admin, each_route_answers_what_it_promises, .init = NULL, .fini = teardown)
 {
     uint16_t port = free_port();
     setup_at(port);
-    struct hooks_seen seen = {.ready = -1};
+    struct hooks_seen seen = {.ready = -1, .why = "still recovering"};
     struct admin_hooks hooks = {
         .ctx = &seen, .ready = hook_ready, .healthy = hook_healthy, .drain = hook_drain};
     struct admin *admin = NULL;
@@ -393,7 +388,9 @@ Test(admin, each_route_answers_what_it_promises, .init = NULL, .fini = teardown)
 
     expect_answer(ask(port, "GET /readyz", "\r\n"), "503", "still recovering\n");
     cr_expect_not_null(strstr(ask(port, "GET /metrics", "\r\n"), "\npenstock_ready 0\n"));
-    seen.ready = 0;
+    seen = (struct hooks_seen){.ready = 0, .why = "but b is deaf"};
+    expect_answer(ask(port, "GET /readyz", "\r\n"), "200", "ok\nbut b is deaf\n");
+    seen.why = NULL;
     expect_answer(ask(port, "GET /readyz", "\r\n"), "200", "ok\n");
     expect_answer(ask(port, "GET /healthz", "\r\n"), "200", "ok\n");
     expect_answer(ask(port, "HEAD /healthz", "\r\n"), "200", "");
