@@ -145,7 +145,7 @@ class Archives(TempCase):
 class Parser(TempCase):
     """A stand-in for QEMU writes the result port and the console; the verdicts must be right."""
 
-    def guest(self, script, names=("10-a",), console="", deadline=None):
+    def guest(self, script, names=("10-a",), console="", deadline=None, boot_seconds=20):
         (self.folder / "console.log").write_text(console)
         (self.folder / "out.img").touch()
         known = [mock.Mock(timeout=1) for _ in names]
@@ -155,6 +155,7 @@ class Parser(TempCase):
         guest = boot.Guest(["true"], self.folder, known, report)
         guest.command = ["sh", "-c", script]
         guest.deadline = deadline or 20
+        guest.boot_seconds = boot_seconds
         with mock.patch("builtins.print"), mock.patch.dict(os.environ, {"CI": ""}):
             guest.run()
         return report
@@ -186,6 +187,18 @@ class Parser(TempCase):
     def test_a_hung_guest_is_killed_at_the_deadline(self):
         report = self.guest("echo '@@begin 10-a'; exec sleep 600", deadline=1)
         self.assertEqual(report.failures, ["10-a: guest hung, killed after 1 s"])
+
+    def test_a_guest_that_says_nothing_is_started_once_more(self):
+        once = self.folder / "once"
+        report = self.guest(f"if [ ! -e {once} ]; then touch {once}; exec sleep 600; fi; "
+                            "echo '@@begin 10-a'; echo PASS x; echo '@@end 10-a 0'; echo @@down", boot_seconds=1)
+        self.assertEqual((report.passed, report.failures), (1, []))
+
+    def test_and_has_failed_if_it_says_nothing_again(self):
+        tries = self.folder / "tries"
+        report = self.guest(f"echo x >>{tries}; exec sleep 600", boot_seconds=1)
+        self.assertEqual(report.failures, ["10-a: not run: guest hung, killed after 1 s"])
+        self.assertEqual(len(tries.read_text().splitlines()), 2)
 
 
 if __name__ == "__main__":
