@@ -26,10 +26,26 @@ struct text http_request_header(const struct exchange *x, const char *name)
 
 /* ---- between requests ----------------------------------------------------------------------------------------- */
 
+void http_refuse(struct conn *conn)
+{
+    static char answer[] =
+        "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    struct iovec iov = {.iov_base = answer, .iov_len = sizeof(answer) - 1};
+    CHECK(conn->exchange == NULL);
+    if (!conn_send(conn, &iov, 1, 0)) {
+        conn_abort(conn);
+        return;
+    }
+    conn_timer_set(conn, conn->worker->now_ns + conn->listener->conf->limits.head_timeout_ns);
+}
+
 static bool http_step_idle(struct conn *conn)
 {
     struct worker *worker = conn->worker;
     const struct conf_limits *limits = &conn->listener->conf->limits;
+    if (conn->sends > 0) {
+        return false; /* It is being refused. */
+    }
     if (conn_inbox_is_empty(conn)) {
         if (conn->is_eof || worker->is_draining) {
             conn_close(conn);
@@ -40,6 +56,9 @@ static bool http_step_idle(struct conn *conn)
     }
     struct exchange *x = exchange_take(conn);
     if (x == NULL) {
+        if (!timer_is_armed(&conn->timer)) {
+            conn_timer_set(conn, worker->now_ns + limits->idle_timeout_ns);
+        }
         return false;
     }
     http_head_begin(&x->head, (uint32_t)limits->head_size_max);
@@ -376,7 +395,14 @@ static bool http_wants_data(const struct conn *conn)
 static void http_sent(struct conn *conn, const struct rx_event *event)
 {
     struct exchange *x = conn->exchange;
-    CHECK(x != NULL);
+    if (x == NULL) { /* The answer of http_refuse. */
+        if (conn->stage == CONN_OPEN && event->error == 0) {
+            conn_finish(conn);
+        } else {
+            conn_abort(conn);
+        }
+        return;
+    }
     CHECK(x->response.sends > 0);
     x->response.sends--;
     if (event->error == -EAGAIN) {

@@ -32,6 +32,8 @@
 
 extern const struct conn_protocol http_protocol;
 
+/* For who found no free exchange: 503 as a whole, and the end of the connection. */
+void http_refuse(struct conn *conn);
 /* The handler takes the body: x->ops->body gets it, x->ops->body_end ends it. Sends 100 Continue when it is due. */
 void http_body_accept(struct exchange *x);
 /* Bytes of payload that were announced, or UINT64_MAX when unknown. */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "server/conn.h"
 #include "server/exchange.h"
+#include "server/http_conn.h"
 
 _Static_assert(CONF_CONNECTION_STATE_SIZE >=
                    sizeof(struct conn) + sizeof(struct exchange) + 4 * sizeof(struct inbox_node),
@@ -387,12 +388,31 @@ static void worker_filter(struct worker *worker)
 
 /* ---- waiters and timers --------------------------------------------------------------------------------------- */
 
+/* What the index does not answer keeps its exchange although its client was told: who waits for one would wait as long. */
+static void worker_refuse_waiters(struct worker *worker)
+{
+    struct list *node;
+    if (!store_port_index_is_late(worker->port)) {
+        return;
+    }
+    while ((node = list_take_first(&worker->exchange_waiters)) != NULL) { /* Refusing adds none. */
+        struct conn *conn = CONTAINER_OF(node, struct conn, waiter);
+        metrics_add(&conn->listener->cells->limits_hit[METRICS_LIMIT_CONNECTIONS], 1);
+        if (conn->protocol == &http_protocol) {
+            http_refuse(conn);
+        } else {
+            conn_abort(conn);
+        }
+    }
+}
+
 static void worker_waiters(struct worker *worker)
 {
     shares_resume(worker);
     while (!list_is_empty(&worker->exchange_waiters) && worker->exchanges.free_count > 0) {
         conn_run(CONTAINER_OF(list_take_first(&worker->exchange_waiters), struct conn, waiter));
     }
+    worker_refuse_waiters(worker);
 }
 
 static void worker_timers(struct worker *worker)

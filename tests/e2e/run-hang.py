@@ -142,6 +142,28 @@ def what_needs_the_index_is_503_while_it_cannot_be_read():
 
 
 @lane.test
+def nobody_is_left_without_an_answer_when_what_hangs_keeps_every_exchange():
+    with Hanging("index-sync", limits="connections_max: 4") as node:
+        node.request("PUT", "/bkt")
+        assert node.request("PUT", "/bkt/old", body=b"data")[0] == 200
+        raw = [node.connect(raw=True) for _ in range(4)]
+        for sock in raw:
+            sock.sendall(b"bytes")
+        wait_for(lambda: node.metric("penstock_uploads_in_flight", listener="pipe") == 4, "what keeps the other half of the exchanges")
+        node.hang()
+        threads, answers = together(4, lambda i: node.request("PUT", f"/other{i}"))
+        for thread in threads:
+            thread.join()
+        assert all(refused(answer) for answer in answers), answers
+        status, headers, _ = node.request("GET", "/bkt/old")
+        assert status == 503 and headers["connection"] == "close", (status, headers)
+        node.go_on()
+        wait_for(lambda: node.request("GET", "/bkt/old")[2] == b"data", "the index to be good again")
+        for sock in raw:
+            sock.close()
+
+
+@lane.test
 def sigterm_ends_a_node_whose_index_hangs():
     ends_all_the_same("index-sync", lambda node: index_is_suspect(node), may_appear=True)
 

@@ -1022,6 +1022,44 @@ Test(http, multi_deletes_beyond_the_tables_are_503_too_while_the_index_does_not_
     cr_assert_eq(pool_used(&world.worker.tables), 0);
 }
 
+/* What the index does not answer keeps its exchange after its client was told. Who then finds none is told too, and hung up on. */
+Test(http, who_finds_no_exchange_is_503_while_the_index_does_not_answer)
+{
+    static const char get[] = "GET /bkt/there HTTP/1.1\r\nHost: h\r\n\r\n";
+    struct sim_peer
+        *peers[64]; /* connections_max of one of the two listeners; so there are twice as many exchanges */
+    world.port->late_delay = 100;
+    for (uint32_t round = 0; round < 2; round++) {
+        for (size_t i = 0; i < ARRAY_COUNT(peers); i++) {
+            peers[i] = round == 0 ? world_connect(&world) : peers[i];
+            sim_send_text(peers[i], get);
+        }
+        world_turn(&world, 15);
+    }
+    cr_assert_eq(world.worker.exchanges.free_count, 0);
+    for (size_t i = 0; i < ARRAY_COUNT(peers); i++) {
+        cr_assert_not(sim_is_closed(peers[i]));
+        sim_send_text(peers[i], get);
+    }
+    struct sim_peer *raw = world_connect_raw(&world);
+    sim_send_text(raw, "bytes");
+    world_turn(&world, 15);
+    for (size_t i = 0; i < ARRAY_COUNT(peers); i++) {
+        cr_assert(got(peers[i], "503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n"),
+                  "%zu: %s", i, sim_received(peers[i], NULL));
+        sim_send_text(peers[i], get); /* Nobody listens any more. */
+        sim_fin(peers[i]);
+    }
+    cr_assert(sim_is_closed(raw));
+    world_turn(&world, 15);
+    for (size_t i = 0; i < ARRAY_COUNT(peers); i++) {
+        cr_assert(sim_is_closed(peers[i]), "%zu", i);
+    }
+    world.port->late_delay = 0;
+    world_turn(&world, 150);
+    cr_assert_eq(world.worker.orphans, 0);
+}
+
 Test(http, raw_bytes_until_fin_are_one_object)
 {
     struct sim_peer *peer = world_connect_raw(&world);
