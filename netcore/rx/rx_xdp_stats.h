@@ -48,7 +48,7 @@
     X(queues_zero_copy, "receive queues served by native XDP with zero-copy")                                \
     X(queues_one_copy, "receive queues served by native XDP with one copy")                                  \
     X(queues_generic, "receive queues served by generic XDP")                                                \
-    X(queues_unserved, "receive queues without a socket, new or being renewed: what arrives there is dropped")
+    X(queues_unserved, "receive queues without a socket, new or being renewed: they drop")
 
 #define RX_XDP_SOCKET_ENUM(name, help) RX_XDP_SOCKET_##name,
 #define RX_XDP_STATE_ENUM(name, help) RX_XDP_STATE_##name,
