@@ -5,26 +5,13 @@
 QUEUES=6
 . "$(dirname "$0")/xdp_pair.sh"
 . tests/e2e/node.sh
-channels() { ethtool -L x0 rx "$1" tx "$1" && peer ethtool -L x1 rx "$1" tx "$1"; }
-if ! { peer ethtool -L x1 rx 1 tx 1 && ethtool -L x0 rx 1 tx 1; } >/dev/null 2>&1; then
-	skip "more queues" "veth has no channels to set on this kernel"
-	close_lane
-fi
+. "$(dirname "$0")/xdp_more_queues.sh"
 node_make 1GiB
 xdp="receive: af_xdp, interface: x0, allow_remote_anonymous: true, rx_buffer_size: 4KiB"
 sed -i -e "s/address: \"127.0.0.1:$port_s3\", rx_buffer_size: 128KiB, rx_area_size: 16MiB/address: \"10.78.0.1:$port_s3\", $xdp, rx_area_size: 1MiB/" "$config"
 s3=http://10.78.0.1:$port_s3
 node_start
 head -c 100003 /dev/urandom >"$work/small"
-labels='listener="bulk",protocol="s3",path="af_xdp"'
-value() { curl -sf "$admin/metrics" | awk -v want="$1" '$1 == want { print $2 }'; }
-gauge() { [ "$(value "penstock_xdp_held{$labels,state=\"$1\"}")" = "$2" ]; }
-many() {
-	for i in $(seq "$2"); do
-		peer curl -sSf --connect-timeout 8 --max-time 60 -T "$work/small" "$s3/bucket/$1$i" || return 1
-		peer curl -sSf --connect-timeout 8 --max-time 60 "$s3/bucket/$1$i" | cmp - "$work/small" || return 1
-	done
-}
 try "a bucket is made" peer curl -sSf --max-time 30 -X PUT "$s3/bucket"
 try "connections over one queue" many one 2
 try "six queues instead of one" channels 6
